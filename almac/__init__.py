@@ -1,0 +1,1 @@
+"""ONNX networks on FPGAs."""

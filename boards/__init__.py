@@ -1,0 +1,1 @@
+"""Targets: simulated arrays and boards."""

@@ -1,0 +1,1 @@
+"""ONNX to a Program: import, passes, schedule, allocation, emission."""

@@ -1,0 +1,264 @@
+"""The program: what the host loads into a device, as a file that is safe to open."""
+
+import hashlib
+import io
+import json
+import zipfile
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from almac.hdl.command import Space
+from almac.hdl.config import ArrayConfig
+
+__all__ = ["LayerInfo", "Placement", "Port", "Program", "ProgramError", "Upload"]
+
+#: Changes whenever the file's contents change their meaning.
+FILE_VERSION = 1
+
+_FILE = "program.npz"
+
+
+class ProgramError(Exception):
+    """A file is not a program, or not one for this device."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """Where a value lies in activation memory: ``parts`` tensors of ``(C, H, W)``, channels last."""
+
+    address: int
+    shape: tuple[int, int, int]
+    words: int
+    parts: int = 1
+
+    @property
+    def size(self) -> int:
+        """Words of one of the parts."""
+        return self.shape[1] * self.shape[2] * self.words
+
+
+@dataclass(frozen=True, kw_only=True)
+class Port:
+    """An input or output of the model, and what the host does with it.
+
+    Attributes
+    ----------
+    name, value : str
+        Name in the model; the value on the device.
+    shape : tuple[int, ...]
+        Of one image, as in the model.
+    scale, bias : list[float]
+        One, or one for each channel; ``bias`` of outputs only.
+    zero_point : int
+        Of the code on the device.
+    unsigned, exact : bool
+        The model's codes are ``uint8``; the user gives or gets codes, not real numbers.
+    fold : tuple[int, ...]
+        Empty, or how the host lays kernel positions into the lanes (see ``passes.fold_window``).
+    """
+
+    name: str
+    value: str
+    shape: tuple[int, ...]
+    scale: list[float]
+    bias: list[float] = field(default_factory=lambda: [0.0])
+    zero_point: int = 0
+    unsigned: bool = False
+    exact: bool = False
+    fold: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Upload:
+    """Words for a memory, to be written once ``after`` commands of the run are done.
+
+    Uploads that share ``grant`` are followed by that many grants given in all.
+    """
+
+    space: str
+    address: int
+    first: int
+    count: int
+    after: int
+    grant: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerInfo:
+    """A layer for reports: its commands, and what they cost."""
+
+    name: str
+    kind: str
+    output: str
+    first: int
+    commands: int
+    macs: int
+    cycles: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Program:
+    """Everything that a device needs to run a model, and a host to talk to it.
+
+    Attributes
+    ----------
+    config : ArrayConfig
+        The array that it is for; no other one runs it.
+    images : dict[str, uint8[words, bytes]]
+        Contents of each memory, by the name of its :class:`~almac.hdl.command.Space`. Those that
+        ``uploads`` mention are written during a run, the others once.
+    inputs, outputs : tuple[Port, ...]
+    placements : dict[str, Placement]
+        Every value that is in memory at the end of the layer that makes it.
+    layers : tuple[LayerInfo, ...]
+    uploads : tuple[Upload, ...]
+        Empty if all weights stay on the device.
+    ends : tuple[int, ...]
+        Predicted cycle count at the end of every command.
+    """
+
+    config: ArrayConfig
+    images: dict[str, np.ndarray]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    placements: dict[str, Placement]
+    layers: tuple[LayerInfo, ...]
+    uploads: tuple[Upload, ...]
+    ends: tuple[int, ...]
+
+    @property
+    def cycles(self) -> int:
+        """Predicted cycles of a run, from its start to its last result."""
+        return self.ends[-1] if self.ends else 0
+
+    @property
+    def macs(self) -> int:
+        """Useful multiply-accumulates of an image, counted once per plane of the weights."""
+        return sum(layer.macs for layer in self.layers)
+
+    @property
+    def utilisation(self) -> float:
+        """Share of the array's multiply-accumulates that a full run uses."""
+        return self.macs / (self.cycles * self.config.lanes * self.config.rows)
+
+    @property
+    def input_bytes(self) -> int:
+        """Bytes of an image on the link."""
+        return sum(self.placements[port.value].size * self.placements[port.value].parts
+                   * input_width(self, port) for port in self.inputs)
+
+    @property
+    def output_bytes(self) -> int:
+        """Bytes of a result on the link."""
+        return sum(placement.size * placement.parts * self.config.lanes
+                   for placement in (self.placements[port.value] for port in self.outputs))
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights: two bits each, with the padding of the tiles."""
+        return int(self.images[Space.WEIGHT.name].size)
+
+    @property
+    def digest(self) -> str:
+        """Identity of the contents, whatever the file."""
+        return hashlib.sha256(self._serialize()).hexdigest()[:16]
+
+    def flip_bit(self, layer: int, bit: int = 0) -> "Program":
+        """Return the program with one bit of the weights of a layer inverted, to test the tests."""
+        command = self.layers[layer].first
+        start = int(self._first_weight(command))
+        words = self.images[Space.WEIGHT.name].copy()
+        words[start, bit // 8] ^= 1 << bit % 8
+        return replace(self, images={**self.images, Space.WEIGHT.name: words})
+
+    def _first_weight(self, command: int) -> int:
+        from almac.hdl.command import COMMAND, COMMAND_WORDS
+
+        words = self.images[Space.COMMAND.name][command * COMMAND_WORDS:][:COMMAND_WORDS]
+        return int(COMMAND.from_bits(int.from_bytes(words.tobytes(), "little")
+                                     & ((1 << COMMAND.size) - 1)).weight)
+
+    def _serialize(self) -> bytes:
+        meta = {
+            "version": FILE_VERSION,
+            "config": asdict(self.config),
+            "inputs": [asdict(port) for port in self.inputs],
+            "outputs": [asdict(port) for port in self.outputs],
+            "placements": {name: asdict(place) for name, place in self.placements.items()},
+            "layers": [asdict(layer) for layer in self.layers],
+            "uploads": [asdict(upload) for upload in self.uploads],
+            "ends": list(self.ends),
+        }
+        header = json.dumps(meta, sort_keys=True).encode()
+        blobs = [np.frombuffer(header, np.uint8), *(self.images[s] for s in sorted(self.images))]
+        buffer = io.BytesIO()
+        for blob in blobs:
+            np.lib.format.write_array(buffer, np.ascontiguousarray(blob), allow_pickle=False)
+        return buffer.getvalue()
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the program into ``folder``, whole or not at all."""
+        path = Path(folder) / _FILE
+        path.parent.mkdir(parents=True, exist_ok=True)
+        body = self._serialize()
+        names = ",".join(sorted(self.images)).encode()
+        partial = path.with_suffix(".part")
+        with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, data in (("names", names), ("body", body),
+                               ("digest", hashlib.sha256(names + body).digest())):
+                archive.writestr(zipfile.ZipInfo(name), data)
+        partial.replace(path)
+        return path
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "Program":
+        """Read a program; executes nothing in it.
+
+        Raises
+        ------
+        ProgramError
+            If there is none, it is incomplete or damaged, or was written by another version.
+        """
+        path = Path(folder)
+        path = path / _FILE if path.is_dir() else path
+        try:
+            with zipfile.ZipFile(path) as archive:
+                names, body, digest = (archive.read(name) for name in ("names", "body", "digest"))
+        except FileNotFoundError:
+            raise ProgramError(f"{path} does not exist; `almac compile MODEL.onnx -o FOLDER` makes one") \
+                from None
+        except (OSError, KeyError, zipfile.BadZipFile, EOFError, ValueError) as error:
+            raise ProgramError(f"{path} is not a whole program ({error}); compile the model again") \
+                from None
+        if hashlib.sha256(names + body).digest() != digest:
+            raise ProgramError(f"{path} is damaged: its checksum differs; compile the model again")
+        buffer = io.BytesIO(body)
+        header = np.lib.format.read_array(buffer, allow_pickle=False)
+        meta: dict[str, Any] = json.loads(header.tobytes())
+        if meta["version"] != FILE_VERSION:
+            raise ProgramError(f"{path} has file version {meta['version']}, this is for "
+                               f"{FILE_VERSION}; compile the model again")
+        images = {name: np.lib.format.read_array(buffer, allow_pickle=False)
+                  for name in names.decode().split(",")}
+        return cls(
+            config=ArrayConfig(**meta["config"]),
+            images=images,
+            inputs=tuple(_port(item) for item in meta["inputs"]),
+            outputs=tuple(_port(item) for item in meta["outputs"]),
+            placements={name: Placement(**{**item, "shape": tuple(item["shape"])})
+                        for name, item in meta["placements"].items()},
+            layers=tuple(LayerInfo(**item) for item in meta["layers"]),
+            uploads=tuple(Upload(**item) for item in meta["uploads"]),
+            ends=tuple(meta["ends"]))
+
+
+def input_width(program: Program, port: Port) -> int:
+    """Bytes of a word of an input that cross the link: the lanes that its channels fill."""
+    return min(program.placements[port.value].shape[0], program.config.lanes)
+
+
+def _port(item: dict[str, Any]) -> Port:
+    return Port(**{**item, "shape": tuple(item["shape"]), "fold": tuple(item["fold"])})

@@ -1,0 +1,1 @@
+"""What becomes gates: Amaranth components, and the definitions they share with the compiler."""

@@ -1,0 +1,1 @@
+"""Dot products: the heart of the array."""

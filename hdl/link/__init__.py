@@ -1,0 +1,1 @@
+"""From bytes to memories and back: frames, checks, requests."""

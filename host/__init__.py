@@ -1,0 +1,1 @@
+"""What runs on the user's computer: transport, link client, session."""

@@ -1,0 +1,1 @@
+"""Definitions of correct, and ways to run the RTL."""
