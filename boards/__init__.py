@@ -1,1 +1,1 @@
-"""Targets: simulated arrays and boards."""
+"""Targets: what a program can be compiled for."""

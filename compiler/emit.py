@@ -228,14 +228,14 @@ def _layers(schedule: Schedule, ends: list[int]) -> list[LayerInfo]:
 def _input_port(op: Quantize, graph: Graph) -> Port:
     value = graph.values[op.output]
     return Port(name=op.inputs[0], value=op.output, shape=graph.values[op.inputs[0]].shape,
-                scale=[float(value.scale)], zero_point=value.zero_point, unsigned=value.unsigned,
-                exact=op.exact)
+                scale=(float(value.scale),), zero_point=value.zero_point,
+                unsigned=value.unsigned, exact=op.exact, fold=op.fold)
 
 
 def _output_port(op: Dequantize, graph: Graph, schedule: Schedule) -> Port:
     source = graph.values[op.inputs[0]]
     return Port(name=op.output, value=schedule.aliases.get(op.inputs[0], op.inputs[0]),
                 shape=graph.values[op.output].shape,
-                scale=[float(v) for v in np.asarray(op.scale).reshape(-1)],
-                bias=[float(v) for v in np.asarray(op.bias).reshape(-1)],
+                scale=tuple(float(v) for v in np.asarray(op.scale).reshape(-1)),
+                bias=tuple(float(v) for v in np.asarray(op.bias).reshape(-1)),
                 zero_point=op.zero_point, unsigned=source.unsigned, exact=op.exact)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 __all__ = [
-    "Add", "CompileError", "Conv", "Dequantize", "Graph", "MaxPool", "Op", "Planes", "Pool",
+    "Add", "CompileError", "Conv", "Dequantize", "Fold", "Graph", "MaxPool", "Op", "Planes", "Pool",
     "Quantize", "Requantize", "Reshape", "SumPool", "Table", "Value", "verify",
 ]
 
@@ -95,14 +95,27 @@ class Op:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Fold:
+    """Kernel positions laid into the channels of an input (see ``passes.fold_window``)."""
+
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    dilations: tuple[int, int]
+    pads: tuple[int, int, int, int]
+    pad_code: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Quantize(Op):
     """``output = saturate8(round_half_even(input / scale) + zero_point)``, on the host.
 
     ``scale`` and ``zero_point`` are those of the output value; division is in float32.
-    An integer input of the model (already codes) is only stored as signed: ``exact`` is set.
+    An integer input of the model (already codes) is only stored as signed: ``exact`` is set. With ``fold``,
+    the host then lays the window of the only convolution that reads it into the channels.
     """
 
     exact: bool = False
+    fold: Fold | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from almac.compiler.program import Placement
+from almac.compiler.graph import Fold
+from almac.compiler.program import Placement, Port
 
-__all__ = ["from_words", "raw_to_acc", "to_words"]
+__all__ = ["fold_words", "from_words", "raw_to_acc", "to_words"]
 
 
 def to_words(codes: np.ndarray, lanes: int) -> np.ndarray:
@@ -14,6 +15,28 @@ def to_words(codes: np.ndarray, lanes: int) -> np.ndarray:
     padded = np.zeros((height, width, words * lanes), np.int8)
     padded[..., :channels] = codes.transpose(1, 2, 0)
     return padded.reshape(-1, lanes)
+
+
+def fold_words(codes: np.ndarray, port: Port) -> np.ndarray:
+    """Image of the device for an input: int8[C, H, W], with kernel positions in the channels if folded."""
+    image = codes.reshape(codes.shape[0], *(1, 1, *codes.shape[1:])[-2:])
+    return image if port.fold is None else fold_window(image, port.fold)
+
+
+def fold_window(image: np.ndarray, fold: Fold) -> np.ndarray:
+    """Lay the positions of a kernel side by side in the channels; copies codes, computes nothing.
+
+    ``result[(r * S + s) * C + c, p, q] = image[c, p*sh + r*dh - top, q*sw + s*dw - left]``, the padding code
+    outside the image. A fold with one kernel row leaves the rows to the loops of the convolution.
+    """
+    rows, columns = fold.kernel
+    (sh, sw), (dh, dw), (top, left, bottom, right) = fold.strides, fold.dilations, fold.pads
+    padded = np.pad(image, ((0, 0), (top, bottom), (left, right)), constant_values=fold.pad_code)
+    height = (padded.shape[1] - dh * (rows - 1) - 1) // sh + 1
+    width = (padded.shape[2] - dw * (columns - 1) - 1) // sw + 1
+    return np.concatenate([
+        padded[:, r * dh:r * dh + (height - 1) * sh + 1:sh, s * dw:s * dw + (width - 1) * sw + 1:sw]
+        for r in range(rows) for s in range(columns)])
 
 
 def from_words(words: np.ndarray, placement: Placement) -> np.ndarray:

@@ -4,13 +4,14 @@ import hashlib
 import io
 import json
 import zipfile
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from almac.hdl.command import Space
+from almac.compiler.graph import Fold
+from almac.hdl.command import COMMAND, COMMAND_WORDS, Space
 from almac.hdl.config import ArrayConfig
 
 __all__ = ["LayerInfo", "Placement", "Port", "Program", "ProgramError", "Upload"]
@@ -50,25 +51,25 @@ class Port:
         Name in the model; the value on the device.
     shape : tuple[int, ...]
         Of one image, as in the model.
-    scale, bias : list[float]
+    scale, bias : tuple[float, ...]
         One, or one for each channel; ``bias`` of outputs only.
     zero_point : int
         Of the code on the device.
     unsigned, exact : bool
         The model's codes are ``uint8``; the user gives or gets codes, not real numbers.
-    fold : tuple[int, ...]
-        Empty, or how the host lays kernel positions into the lanes (see ``passes.fold_window``).
+    fold : Fold | None
+        How the host lays kernel positions into the channels, if it does.
     """
 
     name: str
     value: str
     shape: tuple[int, ...]
-    scale: list[float]
-    bias: list[float] = field(default_factory=lambda: [0.0])
+    scale: tuple[float, ...]
+    bias: tuple[float, ...] = (0.0,)
     zero_point: int = 0
     unsigned: bool = False
     exact: bool = False
-    fold: tuple[int, ...] = ()
+    fold: Fold | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,9 +175,17 @@ class Program:
         words[start, bit // 8] ^= 1 << bit % 8
         return replace(self, images={**self.images, Space.WEIGHT.name: words})
 
-    def _first_weight(self, command: int) -> int:
-        from almac.hdl.command import COMMAND, COMMAND_WORDS
+    def stepped(self) -> "Program":
+        """Return the program with every layer's last command marked as the last one of a run."""
+        words = self.images[Space.COMMAND.name].copy().reshape(-1, 4 * COMMAND_WORDS)
+        for layer in self.layers:
+            row = words[layer.first + layer.commands - 1]
+            command = int.from_bytes(row.tobytes(), "little")
+            command |= 1 << COMMAND["last"].offset
+            row[:] = np.frombuffer(command.to_bytes(4 * COMMAND_WORDS, "little"), np.uint8)
+        return replace(self, images={**self.images, Space.COMMAND.name: words.reshape(-1, 4)})
 
+    def _first_weight(self, command: int) -> int:
         words = self.images[Space.COMMAND.name][command * COMMAND_WORDS:][:COMMAND_WORDS]
         return int(COMMAND.from_bits(int.from_bytes(words.tobytes(), "little")
                                      & ((1 << COMMAND.size) - 1)).weight)
@@ -261,4 +270,7 @@ def input_width(program: Program, port: Port) -> int:
 
 
 def _port(item: dict[str, Any]) -> Port:
-    return Port(**{**item, "shape": tuple(item["shape"]), "fold": tuple(item["fold"])})
+    fold = item["fold"] and Fold(**{
+        name: tuple(value) if isinstance(value, list) else value for name, value in item["fold"].items()})
+    return Port(**{**item, "fold": fold,
+                   **{name: tuple(item[name]) for name in ("shape", "scale", "bias")}})

@@ -52,12 +52,12 @@ class Pe(wiring.Component):
         })
 
     @property
-    def ALPHA_DELAY(self):  # noqa: N802 - a constant of the instance
+    def ALPHA_DELAY(self):
         """Cycles from operands to their group scale."""
         return self._dot.LATENCY
 
     @property
-    def LATENCY(self):  # noqa: N802 - a constant of the instance
+    def LATENCY(self):
         """Cycles from operands to accumulator."""
         return self._dot.LATENCY + 2
 

@@ -6,7 +6,6 @@ emission against the golden model, and the RTL against itself word by word.
 
 import numpy as np
 
-from almac.compiler.program import Program
 from almac.hdl.command import COMMAND, COMMAND_WORDS, PARAM, Opcode, Space
 from almac.hdl.dot.code import decode, encode
 from almac.hdl.shapes import ALPHA
@@ -132,7 +131,7 @@ class Interpreter:
 
 
 def _follow(start, level_steps, counts):
-    """Values of every beat, as the hardware makes them: by adding the step of the level that advances."""
+    """Values of every beat, made as the hardware does: by adding the step of the level that advances."""
     total = int(counts.prod())
     index = np.arange(1, total)
     level = np.zeros(total - 1, np.int64)

@@ -51,7 +51,7 @@ class TernaryDot(wiring.Component):
         })
 
     @property
-    def LATENCY(self):  # noqa: N802 - a constant of the instance
+    def LATENCY(self):
         """Cycles from operands to sum."""
         return latency(self.lanes)
 
