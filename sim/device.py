@@ -37,6 +37,7 @@ class SimulatedBoard:
     def __init__(self, config, *, progress=lambda message: None):
         self.config = config
         self.seconds = 0.0
+        self._busy = False
         self._library = _load(library(config, progress=progress))
         self._board = self._library.board_new()
 
@@ -58,7 +59,8 @@ class SimulatedBoard:
         # What follows the first byte is on its way: let it come.
         self._run(4 * limit, 8, limit)
         buffer = ctypes.create_string_buffer(limit)
-        return buffer.raw[:self._library.board_read(self._board, buffer, limit)]
+        count = self._library.board_read(self._board, buffer, limit)
+        return buffer.raw[:count]
 
     def pause(self, seconds):
         """Let the clock run for a time of the device, or until all is quiet."""
