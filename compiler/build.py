@@ -19,17 +19,10 @@ __all__ = ["Build", "build"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Build:
-    """A program, and the graph that it computes.
-
-    Attributes
-    ----------
-    acc_bits : dict[str, int]
-        Signed bits that each layer's accumulators need, proved from its weights.
-    """
+    """A program, and the graph that it computes."""
 
     graph: Graph
     program: Program
-    acc_bits: dict[str, int]
 
 
 def build(model: str | Path, config: ArrayConfig) -> Build:
@@ -41,5 +34,5 @@ def build(model: str | Path, config: ArrayConfig) -> Build:
         Naming every node that is in the way, and what to do.
     """
     graph = run(import_model(model), (*PASSES, partial(fold_window, lanes=config.lanes)))
-    acc_bits = prove_accumulators(verify(graph))
-    return Build(graph=graph, program=emit(schedule(graph, config), graph), acc_bits=acc_bits)
+    prove_accumulators(verify(graph))
+    return Build(graph=graph, program=emit(schedule(graph, config), graph))

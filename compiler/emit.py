@@ -220,7 +220,8 @@ def _layers(schedule: Schedule, ends: list[int]) -> list[LayerInfo]:
         count = len(layer.tiles)
         end = ends[first + count - 1]
         layers.append(LayerInfo(name=layer.name, kind=layer.kind, output=layer.output, first=first,
-                                commands=count, macs=layer.macs, cycles=end - before))
+                                commands=count, macs=layer.macs, cycles=end - before,
+                                acc_bits=layer.acc_bits))
         first, before = first + count, end
     return layers
 

@@ -98,6 +98,7 @@ class LayerInfo:
     commands: int
     macs: int
     cycles: int
+    acc_bits: int
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -30,6 +30,7 @@ from almac.compiler.graph import (
     SumPool,
     Table,
 )
+from almac.compiler.proof import accumulator_bits
 from almac.hdl.command import Opcode
 from almac.hdl.config import ArrayConfig
 
@@ -139,7 +140,8 @@ class Tile:
 class Layer:
     """A tensor that the device makes, and the commands that make it.
 
-    ``macs`` are the useful multiply-accumulates, counted once per plane of the weights.
+    ``macs`` are the useful multiply-accumulates, counted once per plane of the weights; ``acc_bits`` is the
+    width that its accumulators are proved to need.
     """
 
     name: str
@@ -147,6 +149,7 @@ class Layer:
     output: str
     tiles: tuple[Tile, ...]
     macs: int
+    acc_bits: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,7 +224,8 @@ def schedule(graph: Graph, config: ArrayConfig) -> Schedule:
                 if table is not None:
                     tiles = tuple(replace(tile, table=table.table) for tile in tiles)
                 layers.append(Layer(name=op.source or target, kind=type(op).__name__,
-                                    output=target, tiles=tiles, macs=_macs(graph, op)))
+                                    output=target, tiles=tiles, macs=_macs(graph, op),
+                                    acc_bits=accumulator_bits(op)))
             case _:
                 problems.append(f"node {op.source!r} ({type(op).__name__}): the device has no command "
                                 "for it")

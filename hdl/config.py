@@ -47,7 +47,7 @@ class ArrayConfig:
     columns: int = 1
     post_lanes: int = 0
     act_depth: int = 4096
-    weight_depth: int = 1024
+    weight_depth: int = 2048
     scale_depth: int = 256
     param_depth: int = 512
     tables: int = 2

@@ -76,15 +76,16 @@ class Requantize(wiring.Component):
         ]
 
         # Half to even: up if the bit below the result is set, and one below it or the result's own.
-        shifted = Signal(signed(128))
+        # What is shifted out, at the top of 64 bits; the second shift is 63 less the first one.
+        below = Signal(64)
         s3_floor = Signal(signed(64))
         s3_half = Signal()
         s3_rest = Signal()
-        m.d.comb += shifted.eq(Cat(C(0, 64), s2_sum).as_signed() >> s2_shift)
+        m.d.comb += below.eq((s2_sum << 1)[:64] << ~s2_shift)
         m.d.sync += [
-            s3_floor.eq(shifted[64:].as_signed()),
-            s3_half.eq(shifted[63]),
-            s3_rest.eq(shifted[:63].any()),
+            s3_floor.eq(s2_sum >> s2_shift),
+            s3_half.eq(below[63]),
+            s3_rest.eq(below[:63].any()),
         ]
 
         rounded = Signal(signed(66))

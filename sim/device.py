@@ -13,6 +13,9 @@ CLOCK_HZ = 100_000_000
 #: Cycles without anything to do after which the clock stops.
 _IDLE_CYCLES = 400
 
+#: Cycles after which no more bytes of an answer follow.
+_GAP_CYCLES = 8
+
 #: Cycles between two looks at the wall clock.
 _BLOCK_CYCLES = 200_000
 
@@ -57,7 +60,7 @@ class SimulatedBoard:
         while not available and self._busy and time.monotonic() < deadline:
             available = self._run(_BLOCK_CYCLES, _IDLE_CYCLES, 1)
         # What follows the first byte is on its way: let it come.
-        self._run(4 * limit, 8, limit)
+        self._run(4 * limit, _GAP_CYCLES, limit, patient=False)
         buffer = ctypes.create_string_buffer(limit)
         count = self._library.board_read(self._board, buffer, limit)
         return buffer.raw[:count]
@@ -72,10 +75,10 @@ class SimulatedBoard:
             self._library.board_free(self._board)
             self._board = None
 
-    def _run(self, limit, idle, wanted):
+    def _run(self, limit, idle, wanted, *, patient=True):
         start = time.perf_counter()
         before = self.cycles
-        available = self._library.board_run(self._board, limit, idle, wanted)
+        available = self._library.board_run(self._board, limit, idle, wanted, patient)
         self.seconds += time.perf_counter() - start
         self._busy = self.cycles - before >= limit
         return available
@@ -90,7 +93,7 @@ def _load(path):
         ("board_free", None, ()),
         ("board_cycles", count, ()),
         ("board_write", None, (ctypes.c_char_p, count)),
-        ("board_run", count, (count, count, count)),
+        ("board_run", count, (count, count, count, ctypes.c_int)),
         ("board_read", count, (ctypes.c_char_p, count)),
     ):
         function = getattr(board, name)

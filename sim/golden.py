@@ -16,7 +16,7 @@ from almac.compiler.graph import (
 )
 from almac.sim.rounding import saturate, shift_half_even
 
-__all__ = ["apply", "evaluate"]
+__all__ = ["apply", "convolve", "evaluate", "folded"]
 
 #: Greatest magnitude of a code.
 _CODE = 128
@@ -51,7 +51,7 @@ def apply(graph, op, args):
         case Dequantize():
             return _dequantize(op, graph.values[op.inputs[0]], args[0]).reshape(-1, *value.shape)
         case Conv():
-            return _conv(op, value.shape, args[0])
+            return convolve(op, args[0]).reshape(-1, *value.shape)
         case Requantize():
             channel = (-1, *(1,) * (args[0].ndim - 2))
             multiplier, offset, shift = (
@@ -81,6 +81,11 @@ def _quantize(op, value, x):
     else:
         codes = np.rint(x.astype(np.float32) / np.float32(value.scale)) + value.zero_point
         codes = saturate(codes, -128, 127)
+    return folded(op, codes)
+
+
+def folded(op, codes):
+    """Codes of a batch with kernel positions laid into the channels, if ``op`` says so."""
     if op.fold is None:
         return codes
     windows = _windows(op.fold, codes, op.fold.pad_code, None)
@@ -114,17 +119,22 @@ def _windows(op, x, pad, shape):
     return windows if shape is None else windows[:, :, :positions[0], :positions[1]]
 
 
-def _conv(op, shape, x):
-    """Accumulators, through matrix products of floats that are wide enough to be exact."""
+def convolve(op, x):
+    """Accumulators of a batch of codes, through matrix products of floats that are wide enough to be exact.
+
+    Returns
+    -------
+    int64[N, K, P, Q]
+    """
     weight = op.weight.dense()
     count, per_group, rows, columns = weight.shape
-    greatest = int(np.abs(weight).sum(axis=(1, 2, 3)).max()) * _CODE
+    greatest = int(np.abs(weight).sum(axis=(1, 2, 3)).max()) * 2 * _CODE
     dtype = np.float32 if greatest < 1 << 24 else np.float64
     assert greatest < 1 << 53, f"{op.output!r}: sums up to {greatest} are not exact in float64"
 
     window = Pool(inputs=op.inputs, output=op.output, kernel=(rows, columns), strides=op.strides,
                   dilations=op.dilations, pads=op.pads)
-    windows = _windows(window, x, op.pad_code, shape)
+    windows = _windows(window, x, op.pad_code, None)
     batch, _, height, width = windows.shape[:4]
     group_rows = count // op.groups
     parts = []
@@ -135,5 +145,5 @@ def _conv(op, shape, x):
         matrix = weight[group * group_rows:(group + 1) * group_rows].reshape(group_rows, -1)
         parts.append(columns_ @ matrix.T.astype(dtype))
     acc = np.concatenate(parts, axis=1).reshape(batch, height, width, count)
-    return acc.transpose(0, 3, 1, 2).astype(np.int64).reshape(batch, *shape)
+    return acc.transpose(0, 3, 1, 2).astype(np.int64)
 

@@ -73,15 +73,15 @@ void board_write(void *self, const uint8_t *bytes, uint64_t count) {
   board->to_device.insert(board->to_device.end(), bytes, bytes + count);
 }
 
-// Runs until `wanted` bytes have come, `limit` cycles have passed, or nothing has moved and no run gone on for
-// `idle` cycles. Returns the bytes that there are to read.
-uint64_t board_run(void *self, uint64_t limit, uint64_t idle, uint64_t wanted) {
+// Runs until `wanted` bytes have come, `limit` cycles have passed, or nothing has moved for `idle` cycles (and,
+// with `patient`, no run gone on). Returns the bytes that there are to read.
+uint64_t board_run(void *self, uint64_t limit, uint64_t idle, uint64_t wanted, int patient) {
   Board *board = static_cast<Board *>(self);
   uint64_t quiet = 0;
   for (uint64_t cycle = 0; cycle < limit && quiet < idle; cycle++) {
     if (wanted && board->from_device.size() >= wanted) break;
     bool moved = board->step();
-    quiet = moved || board->top.busy ? 0 : quiet + 1;
+    quiet = moved || (patient && board->top.busy) ? 0 : quiet + 1;
   }
   return board->from_device.size();
 }

@@ -1,0 +1,5 @@
+"""``python -m almac``."""
+
+from almac.cli.main import main
+
+main()

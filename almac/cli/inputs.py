@@ -1,0 +1,102 @@
+"""Images from files."""
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+__all__ = ["InputFileError", "labels_of", "load_inputs", "random_inputs"]
+
+_PICTURES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp"}
+
+
+class InputFileError(Exception):
+    """A file does not hold images for the model."""
+
+
+def load_inputs(path, ports):
+    """Batches by input name.
+
+    Parameters
+    ----------
+    path : path
+        ``.npy`` or ``.npz`` (``x``, or an array for each input) in the model's own layout and units; a picture
+        or a folder of them, in the order of their names: scaled to the input's size, channels first, pixel / 255.
+    ports : sequence of Port
+        Inputs of the program.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise InputFileError(f"{path} does not exist")
+    if path.is_dir() or path.suffix.lower() in _PICTURES:
+        return {_only(path, ports).name: _pictures(path, _only(path, ports))}
+    try:
+        data = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputFileError(f"{path} is neither NumPy data nor a picture ({error})") from None
+    if isinstance(data, np.ndarray):
+        return {_only(path, ports).name: _with_batch(data, _only(path, ports))}
+    names = {port.name for port in ports}
+    if names <= set(data.files):
+        return {port.name: _with_batch(data[port.name], port) for port in ports}
+    if "x" in data.files:
+        return {_only(path, ports).name: _with_batch(data["x"], _only(path, ports))}
+    raise InputFileError(f"{path} holds {', '.join(data.files)}; it must hold x, or an array for each of "
+                         f"{', '.join(sorted(names))}")
+
+
+def labels_of(path):
+    """Labels ``y`` of an ``.npz``; None where there are none."""
+    if Path(path).suffix != ".npz":
+        return None
+    with np.load(path, allow_pickle=False) as data:
+        return data["y"] if "y" in data.files else None
+
+
+def random_inputs(ports, count, seed=0):
+    """Random batches over the whole range of each input's codes, and a little beyond."""
+    rng = np.random.default_rng(seed)
+    batches = {}
+    for port in ports:
+        codes = rng.integers(-136, 137, (count, *port.shape))
+        if port.exact:
+            low, dtype = (0, np.uint8) if port.unsigned else (-128, np.int8)
+            batches[port.name] = rng.integers(low, low + 256, (count, *port.shape)).astype(dtype)
+        else:
+            real = (codes - port.zero_point) * np.float32(port.scale[0])
+            batches[port.name] = real.astype(np.float32)
+    return batches
+
+
+def _only(path, ports):
+    if len(ports) != 1:
+        names = ", ".join(port.name for port in ports)
+        raise InputFileError(f"{path}: the model has the inputs {names}; give an .npz with all of them")
+    return ports[0]
+
+
+def _with_batch(array, port):
+    return array[None] if array.shape == port.shape else array
+
+
+def _pictures(path, port):
+    files = sorted(p for p in path.iterdir() if p.suffix.lower() in _PICTURES) if path.is_dir() \
+        else [path]
+    if not files:
+        raise InputFileError(f"{path} holds no pictures")
+    if len(port.shape) != 3 or port.shape[0] not in (1, 3):
+        raise InputFileError(f"{path}: the model takes {port.shape}, not pictures of 1 or 3 channels; "
+                             "give an .npy")
+    channels, height, width = port.shape
+    batch = []
+    for file in files:
+        try:
+            with Image.open(file) as picture:
+                picture = picture.convert("L" if channels == 1 else "RGB").resize((width, height))
+                batch.append(np.asarray(picture, np.float32).reshape(height, width, channels))
+        except (OSError, UnidentifiedImageError) as error:
+            raise InputFileError(f"{file} is not a picture ({error})") from None
+    scaled = np.stack(batch).transpose(0, 3, 1, 2)
+    if port.exact:
+        return scaled.astype(np.uint8) if port.unsigned else (scaled - 128).astype(np.int8)
+    return scaled / np.float32(255)

@@ -1,0 +1,1 @@
+"""cocotb bench without tests, to test `run_bench`."""
