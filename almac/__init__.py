@@ -23,10 +23,10 @@ _HOMES = {
     "open_device": "almac.api",
 }
 
-__all__ = list(_HOMES)  # noqa: PLE0605
+__all__ = list(_HOMES)
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'almac' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

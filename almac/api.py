@@ -11,7 +11,7 @@ from almac.sim.golden import evaluate
 __all__ = ["compile", "golden", "open_device"]
 
 
-def compile(model, *, target=DEFAULT):  # noqa: A001 - the name that users expect
+def compile(model, *, target=DEFAULT):
     """Compile an ONNX model.
 
     Parameters

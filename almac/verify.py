@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from almac.compiler.layout import from_words, fold_words, to_words
+from almac.compiler.layout import fold_words, from_words, to_words
 from almac.host.edges import quantize
 from almac.sim.compare import compare_with_oracle
 from almac.sim.golden import evaluate
@@ -23,6 +23,8 @@ class Verification:
     ----------
     tensors : int
         Tensors compared at the deepest level, for each image.
+    elements : int
+        Elements compared with onnxruntime.
     near_ties : int
         Elements one code off where the exact value is closer to a tie than the oracle's own error.
     first_difference : dict or None
@@ -34,6 +36,7 @@ class Verification:
     level: str
     images: int = 0
     tensors: int = 0
+    elements: int = 0
     near_ties: int = 0
     first_difference: dict | None = None
     cycles: dict = field(default_factory=lambda: {"predicted": None, "simulated": None})
@@ -66,6 +69,7 @@ def verify(build, model, x, level, *, device=None, progress=lambda done, total: 
     result = Verification(level=level)
     comparison = compare_with_oracle(build.graph, model, x)
     result.tensors, result.near_ties = comparison.tensors, comparison.near_ties
+    result.elements = comparison.elements
     if comparison.first_difference:
         result.first_difference = {"stage": "golden against onnxruntime",
                                    **comparison.first_difference}
@@ -124,7 +128,8 @@ def _interpreted(program, codes):
             placement = program.placements[ends[index]]
             size = placement.size * placement.parts
             words = interpreter.activations[placement.address:placement.address + size]
-            values[ends[index]] = from_words(words, placement)
+            # A copy: later layers use the same memory.
+            values[ends[index]] = from_words(words.copy(), placement)
 
     interpreter.run(after=keep)
     return values

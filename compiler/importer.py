@@ -198,14 +198,14 @@ class _Importer:
         zero_point = int(zero_points.reshape(-1)[0]) - 128 * unsigned
         name = node.outputs[0]
         value = Value(shape=(), scale=scale, zero_point=zero_point, unsigned=unsigned)
-        common = {"output": name, "source": node.name}
+        common: dict[str, Any] = {"output": name, "source": node.name}
 
         match state:
             case Real():
                 self._emit(Quantize(inputs=(state.name,), **common), replace(value, shape=state.shape))
             case Linear():
                 self._emit(self._requantize(state, value, common), replace(value, shape=state.shape))
-            case Sum(a=a, b=b):
+            case Sum(a=a):
                 self._emit(self._sum(state, value, common),
                            replace(value, shape=self.values[a.name].shape))
             case Codes() if state.is_value(value):
@@ -294,9 +294,10 @@ class _Importer:
 
     def _sum(self, state: Sum, value: Value, common: dict[str, Any]) -> Add:
         """Both scales with one exponent; the operand with the larger scale is shifted to it."""
-        operands = [(codes, *(int(v[0]) for v in fixed_point(
-            np.array([codes.scale], np.float32) / np.float32(value.scale))))
-            for codes in (state.a, state.b)]
+        operands = []
+        for codes in (state.a, state.b):
+            multiplier, shift = fixed_point(np.array([codes.scale], np.float32) / np.float32(value.scale))
+            operands.append((codes, int(multiplier[0]), int(shift[0])))
         shapes = [self.values[codes.name].shape for codes, *_ in operands]
         if shapes[0] != shapes[1]:
             raise CompileError(f"adds the shapes {shapes[0]} and {shapes[1]}; supported: equal ones")
@@ -384,13 +385,13 @@ class _Importer:
                 code = f"{name}/codes"
                 self.renamed[state.name] = code
                 self._emit(Dequantize(inputs=(state.name,), output=f"{name}/user", exact=True,
-                                      scale=np.float32(1), bias=np.float32(0), source=name),
+                                      scale=np.array([1], np.float32), bias=np.zeros(1, np.float32), source=name),
                            Value(shape=self.values[state.name].shape, kind="real"))
                 self.renamed[f"{name}/user"] = name
             case Codes():
                 value = self.values[state.name]
                 self._emit(Dequantize(inputs=(state.name,), output=f"{name}/user", source=name,
-                                      scale=np.float32(state.scale), bias=np.float32(0),
+                                      scale=np.array([state.scale], np.float32), bias=np.zeros(1, np.float32),
                                       zero_point=state.zero_point),
                            Value(shape=value.shape, kind="real"))
                 self.renamed[f"{name}/user"] = name
@@ -462,7 +463,8 @@ def _target_shape(node: Node, before: tuple[int, ...], states: dict[str, State])
                 axes = [k for k, v in enumerate(batch) if v == 1 and k] if axes is None else axes
                 dropped = {int(k) % len(batch) for k in axes}
                 return tuple(v for k, v in enumerate(batch) if k not in dropped and k)
-            for k in sorted(int(k) % (len(batch) + len(axes)) for k in axes or ()):
+            axes = [] if axes is None else axes
+            for k in sorted(int(k) % (len(batch) + len(axes)) for k in axes):
                 batch.insert(k, 1)
             return tuple(batch[1:])
 

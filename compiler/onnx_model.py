@@ -87,7 +87,7 @@ def load(path: str | Path) -> Model:
         constants[tensor.name] = _array(tensor)
     try:
         inferred = shape_inference.infer_shapes(proto)
-    except Exception:  # noqa: BLE001 - shapes are for messages only
+    except Exception:
         inferred = proto
     infos = [*inferred.graph.value_info, *inferred.graph.input, *inferred.graph.output]
     return Model(
@@ -112,8 +112,8 @@ def run_nodes(nodes: list[Node], opset: int, name: str, x: np.ndarray,
         [onnx.helper.make_tensor_value_info(nodes[-1].outputs[0], onnx.TensorProto.FLOAT, None)],
         [numpy_helper.from_array(constants[item], item) for item in needed])
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
-    result = ReferenceEvaluator(model).run(None, {name: x.astype(np.float32)})[0]
-    return np.asarray(result, np.float32)
+    results: Any = ReferenceEvaluator(model).run(None, {name: x.astype(np.float32)})
+    return np.asarray(results[0], np.float32)
 
 
 def _array(tensor: onnx.TensorProto) -> np.ndarray:
@@ -122,8 +122,8 @@ def _array(tensor: onnx.TensorProto) -> np.ndarray:
 
 
 def _node(index: int, proto: onnx.NodeProto) -> Node:
-    attributes = {item.name: onnx.helper.get_attribute_value(item) for item in proto.attribute}
-    for name, value in attributes.items():
+    attributes: dict[str, Any] = {item.name: onnx.helper.get_attribute_value(item) for item in proto.attribute}
+    for name, value in list(attributes.items()):
         if isinstance(value, onnx.TensorProto):
             attributes[name] = _array(value)
         elif isinstance(value, bytes):

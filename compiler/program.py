@@ -168,9 +168,9 @@ class Program:
         """Identity of the contents, whatever the file."""
         return hashlib.sha256(self._serialize()).hexdigest()[:16]
 
-    def flip_bit(self, layer: int, bit: int = 0) -> "Program":
-        """Return the program with one bit of the weights of a layer inverted, to test the tests."""
-        command = self.layers[layer].first
+    def flip_bit(self, layer: str, bit: int = 0) -> "Program":
+        """Return the program with one bit of a layer's first weight word inverted, to test the tests."""
+        command = next(info.first for info in self.layers if info.name == layer)
         start = int(self._first_weight(command))
         words = self.images[Space.WEIGHT.name].copy()
         words[start, bit // 8] ^= 1 << bit % 8
@@ -271,7 +271,9 @@ def input_width(program: Program, port: Port) -> int:
 
 
 def _port(item: dict[str, Any]) -> Port:
-    fold = item["fold"] and Fold(**{
-        name: tuple(value) if isinstance(value, list) else value for name, value in item["fold"].items()})
+    fold = item["fold"]
+    if fold is not None:
+        pairs = {name: tuple(fold[name]) for name in ("kernel", "strides", "dilations", "pads")}
+        fold = Fold(**pairs, pad_code=fold["pad_code"])
     return Port(**{**item, "fold": fold,
                    **{name: tuple(item[name]) for name in ("shape", "scale", "bias")}})

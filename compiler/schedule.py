@@ -12,6 +12,7 @@ outside the group: the price is ``lanes / group`` times the beats.
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -311,7 +312,7 @@ _IDENTITY = Params(multiplier=np.array([1]), offset=np.array([0]), shift=np.arra
 
 
 def _window(op: Conv | Pool, kernel: tuple[int, int], source: Layout, out: Layout,
-            ) -> dict[str, object]:
+            ) -> dict[str, Any]:
     """Loops of a sliding window: what convolutions and pools have in common."""
     (sh, sw), (dh, dw), (top, left) = op.strides, op.dilations, op.pads[:2]
     words, width = source.words, source.shape[2]
@@ -333,7 +334,7 @@ def _pool_tiles(op: Pool, requantize: Requantize | None, target: str, source: La
     loops = _window(op, op.kernel, source, out)
     opcode = Opcode.MAX if isinstance(op, MaxPool) else Opcode.SUM
     whole = Tile(
-        opcode=opcode, inputs=op.inputs, output=target, **loops,  # type: ignore[arg-type]
+        opcode=opcode, inputs=op.inputs, output=target, **loops,
         pad=op.pad_code if isinstance(op, SumPool) else -128,
         params=_IDENTITY, out_step=1, drain=config.lanes // config.post_lanes)
     counts, address = list(whole.counts), list(whole.address)
@@ -366,7 +367,7 @@ def _pool_tiles(op: Pool, requantize: Requantize | None, target: str, source: La
 def _conv_tiles(op: Conv, requantize: Requantize | None, target: str, source: Layout, out: Layout,
                 config: ArrayConfig) -> Iterator[Tile]:
     weight = op.weight
-    planes, count, per_group, *kernel = weight.trits.shape
+    count, per_group, *kernel = weight.trits.shape[1:]
     loops = _window(op, (kernel[0], kernel[1]), source, out)
     trits, scales = _by_segment(weight.trits, weight.alpha, per_group, config.lanes)
     settings = _settings(requantize)
@@ -384,14 +385,14 @@ def _conv_tiles(op: Conv, requantize: Requantize | None, target: str, source: La
             beats, alpha, scale_beats = _array_words(
                 trits[:, first:stop], scales[:, first:stop], begin, end,
                 [(k // group_rows) * per_group for k in range(first, stop)], config)
-            counts = (*loops["counts"][:3], len(trits), *kernel, end - begin)  # type: ignore[index]
-            origin, y, x = loops["start"]  # type: ignore[misc]
-            address = (*loops["address"][:6], 1)  # type: ignore[index]
+            counts = (*loops["counts"][:3], len(trits), *kernel, end - begin)
+            origin, y, x = loops["start"]
+            address = (*loops["address"][:6], 1)
             chunk = first // config.post_lanes
             per_word = config.lanes // config.post_lanes
             yield Tile(
                 opcode=Opcode.CONV, inputs=op.inputs, output=target,
-                **{**loops, "counts": counts, "address": address,  # type: ignore[arg-type]
+                **{**loops, "counts": counts, "address": address,
                    "start": (origin + begin, y, x)},
                 pad=op.pad_code, trits=beats, alpha=alpha, scale_beats=scale_beats,
                 params=Params(multiplier=params.multiplier[first:stop],
@@ -468,7 +469,7 @@ def _params_of(requantize: Requantize | None, channels: int) -> Iterator[tuple[i
                            shift=np.full(channels, 8 * part))
 
 
-def _settings(requantize: Requantize | None) -> dict[str, int]:
+def _settings(requantize: Requantize | None) -> dict[str, Any]:
     if requantize is None:
         return {"raw": True}
     return {"zero_point": requantize.zero_point, "low": requantize.low, "high": requantize.high}

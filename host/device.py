@@ -48,10 +48,15 @@ class Device:
         Seconds that any one operation may take in all.
     clock_hz : float
         Clock of the device, to wait as long as a run is predicted to take before asking.
+
+    Attributes
+    ----------
+    latest : RunInfo or None
+        What the device counted during the latest run.
     """
 
     def __init__(self, transport: Transport, *, timeout: float = 30.0, clock_hz: float = 100e6) -> None:
-        self._transport = transport
+        self.transport = transport
         self._client = Client(transport, timeout=timeout)
         self._clock_hz = clock_hz
         self._timeout = timeout
@@ -67,7 +72,7 @@ class Device:
 
     def close(self) -> None:
         """Close the transport."""
-        self._transport.close()
+        self.transport.close()
 
     def load(self, program: Program) -> None:
         """Check that the device is the array that ``program`` is for, and load it.
@@ -177,7 +182,7 @@ class Device:
         pending = self._upload(program, pending, done=first)
         self._client.run(first * COMMAND_WORDS)
         if not pending:
-            self._transport.pause(program.ends[first + count - 1] / self._clock_hz)
+            self.transport.pause(program.ends[first + count - 1] / self._clock_hz)
         deadline = self._client.deadline("run")
         while True:
             status = self._client.status()
@@ -185,7 +190,7 @@ class Device:
                 break
             deadline.check(f"{status.done} of {count} commands done")
             pending = self._upload(program, pending, done=first + status.done)
-            self._transport.pause(_POLL_SECONDS)
+            self.transport.pause(_POLL_SECONDS)
         self.latest = RunInfo(status.cycles, status.stalls)
         return pending
 

@@ -99,7 +99,7 @@ def verify_(
     level: Annotated[str, typer.Option(help="golden, program or rtl; each with those before.")] = "rtl",
     target: TargetName = DEFAULT,
     images: Annotated[int, typer.Option(help="At most so many images.")] = 4,
-    flip_bit: Annotated[int | None, typer.Option(
+    flip_bit: Annotated[str | None, typer.Option(
         metavar="LAYER", help="Put a fault into one weight of that layer first: it must be found.")] = None,
     json: Json = False,
 ):
@@ -113,7 +113,7 @@ def verify_(
     else:
         done = build(model, find(target).config)
     if flip_bit is not None:
-        done = Build(graph=done.graph, program=done.program.flip_bit(flip_bit))
+        done = Build(graph=done.graph, program=_with_fault(done.program, flip_bit))
     inputs = done.program.inputs
     x = load_inputs(input_, inputs) if input_ else random_inputs(inputs, images)
     x = {name: batch[:images] for name, batch in x.items()}
@@ -195,6 +195,14 @@ def _write(output, model, program):
             file.replace(output / file.name)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _with_fault(program, name):
+    """The program with a bit of a layer's first weight inverted."""
+    names = [layer.name for layer in program.layers if layer.macs]
+    if name not in names:
+        raise CompileError(f"there is no layer {name!r} with weights; there are {', '.join(names)}")
+    return program.flip_bit(name)
 
 
 def _save(output, results):

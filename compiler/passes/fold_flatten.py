@@ -36,7 +36,6 @@ def fold_flatten(graph: Graph) -> Graph:
                 _is_matrix(graph, op) and weight.alpha.shape[2] == 1
             ):
                 shape = graph.values[reshape.inputs[0]].shape
-                image = (*shape, 1, 1)[:3]
                 planes, count = weight.trits.shape[:2]
                 if len(shape) != 3:
                     folded.append(op)

@@ -1,6 +1,7 @@
 """Lay the kernel of a first layer into the lanes."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -56,7 +57,7 @@ def _fold(graph: Graph, conv: Conv, quantize: Quantize, lanes: int,
         fold = Fold(kernel=(rows, columns), strides=conv.strides, dilations=conv.dilations,
                     pads=conv.pads, pad_code=conv.pad_code)
         trits = trits.reshape(planes, count, rows * columns * channels, 1, 1)
-        rest = {"strides": (1, 1), "dilations": (1, 1), "pads": (0, 0, 0, 0)}
+        rest: dict[str, Any] = {"strides": (1, 1), "dilations": (1, 1), "pads": (0, 0, 0, 0)}
         shape = (rows * columns * channels, *positions)
     elif 1 < columns and columns * channels <= lanes:
         fold = Fold(kernel=(1, columns), strides=(1, sw), dilations=(1, dw),

@@ -4,7 +4,6 @@ from amaranth import *
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from almac.hdl.command import Space, words_of
 from almac.hdl.config import FORMAT_VERSION
 from almac.hdl.frame import (
     IDENTITY,
@@ -19,13 +18,14 @@ from almac.hdl.frame import (
     Status,
 )
 from almac.hdl.link.packet import PACKET_BYTE
+from almac.hdl.link.verdict import Verdict
 from almac.hdl.readback import word_bits
 
 __all__ = ["Service", "identity"]
 
 
 def identity(config):
-    """What a device with this configuration says it is: bits of :data:`IDENTITY`."""
+    """Return what a device with this configuration says it is: an :data:`IDENTITY`."""
     return IDENTITY.const({
         "magic": MAGIC,
         "version": PROTOCOL_VERSION << 4 | FORMAT_VERSION,
@@ -77,27 +77,28 @@ class Service(wiring.Component):
         request = Signal(REQUEST)
         index = Signal(range(REQUEST.size // 8 + 1))
         expected = Signal(8)
-        # How far ahead of the expected one the number of this request is; negative: it is a repetition.
-        ahead = Signal(signed(8))
-        repeated = Signal()
-        verdict = Signal(Status)
+        latest = Signal(Status)
         outcome = Signal(Status)
         ended = Signal()
         words_left = Signal(16)
         bytes_left = Signal(16)
+        m.submodules.verdict = verdict = Verdict(self.config)
         m.d.comb += [
-            ahead.eq(request.sequence - expected),
-            repeated.eq((ahead < 0) & (request.kind != Request.IDENTIFY)),
-            verdict.eq(self._verdict(m, request, ahead)),
+            verdict.request.eq(request),
+            verdict.expected.eq(expected),
+            verdict.latest.eq(latest),
+            verdict.busy.eq(self.status.busy[0]),
         ]
 
         answer_bits = max(RESPONSE.size + IDENTITY.size, RESPONSE.size + STATUS.size,
                           len(self.word.payload))
         answer = Signal(answer_bits)
         answer_left = Signal(range(max(answer_bits // 8, 16) + 1))
-        next_expected = Mux(repeated | (outcome == Status.SEQUENCE), expected, request.sequence + 1)
+        counted = Signal()
+        next_expected = Mux(counted, request.sequence + 1, expected)
         header = Signal(RESPONSE)
         m.d.comb += [
+            counted.eq(~verdict.repeated & (outcome != Status.SEQUENCE)),
             header.kind.eq(request.kind | 0x80),
             header.sequence.eq(request.sequence),
             header.status.eq(outcome),
@@ -136,16 +137,17 @@ class Service(wiring.Component):
             with m.State("JUDGING"):
                 m.d.sync += [
                     index.eq(0),
-                    outcome.eq(verdict),
+                    outcome.eq(verdict.status),
                     words_left.eq(request.count),
                     bytes_left.eq(request.width),
                 ]
-                with m.If((verdict == Status.OK) & (request.kind == Request.WRITE) & ~repeated):
-                    m.next = "WRITING"
-                with m.Elif((verdict == Status.OK) & (request.kind == Request.RUN) & ~repeated):
-                    m.next = "STARTING"
-                with m.Else():
-                    m.next = "SKIPPING"
+                m.next = "SKIPPING"
+                with m.If((verdict.status == Status.OK) & ~verdict.repeated):
+                    with m.Switch(request.kind):
+                        with m.Case(Request.WRITE):
+                            m.next = "WRITING"
+                        with m.Case(Request.RUN):
+                            m.next = "STARTING"
 
             with m.State("WRITING"):
                 with m.If(ended):
@@ -165,6 +167,8 @@ class Service(wiring.Component):
                                 words_left.eq(words_left - 1),
                             ]
                             with m.If(words_left == 1):
+                                with m.If(~self.i.p.last):
+                                    m.d.sync += outcome.eq(Status.BAD)
                                 m.next = "SKIPPING"
 
             with m.State("STARTING"):
@@ -178,6 +182,7 @@ class Service(wiring.Component):
                         answer.eq(header),
                         answer_left.eq(RESPONSE.size // 8),
                         expected.eq(next_expected),
+                        latest.eq(Mux(counted, outcome, latest)),
                     ]
                     with m.If(outcome == Status.OK):
                         with m.Switch(request.kind):
@@ -226,37 +231,3 @@ class Service(wiring.Component):
                     m.next = "ANSWERING"
 
         return m
-
-    def _verdict(self, m, request, ahead):
-        """What to answer to a request, before its payload is looked at."""
-        depth = Signal(17)
-        width = Signal(16)
-        with m.Switch(request.space):
-            for space in Space:
-                bits, words = words_of(space, self.config)
-                with m.Case(space):
-                    m.d.comb += [depth.eq(words), width.eq(-(-bits // 8))]
-        inside = ((request.count != 0) & (request.address + request.count <= depth)
-                  & (request.width != 0) & (request.width <= width)
-                  & (request.column < self.config.columns))
-        readable = (request.space == Space.ACTIVATION) | (request.space == Space.TRACE)
-        verdict = Signal(Status)
-        repeated = ahead < 0
-        with m.Switch(request.kind):
-            with m.Case(Request.IDENTIFY, Request.STATUS):
-                m.d.comb += verdict.eq(Status.OK)
-            with m.Case(Request.WRITE):
-                m.d.comb += verdict.eq(
-                    Mux(inside & (request.space != Space.TRACE), Status.OK, Status.BAD))
-            with m.Case(Request.READ):
-                m.d.comb += verdict.eq(Mux(inside & readable, Status.OK, Status.BAD))
-                with m.If(self.status.busy[0]):
-                    m.d.comb += verdict.eq(Status.BUSY)
-            with m.Case(Request.RUN):
-                m.d.comb += verdict.eq(
-                    Mux(self.status.busy[0] & ~repeated, Status.BUSY, Status.OK))
-            with m.Default():
-                m.d.comb += verdict.eq(Status.BAD)
-        with m.If((request.kind != Request.IDENTIFY) & (ahead > 0)):
-            m.d.comb += verdict.eq(Status.SEQUENCE)
-        return verdict

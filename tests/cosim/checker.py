@@ -1,10 +1,30 @@
-"""Comparisons of the benches, counted: a bench that compares nothing fails."""
+"""What benches share: a start without unknowns, and comparisons that are counted."""
 
-__all__ = ["Checker"]
+from cocotb.clock import Clock
+from cocotb.triggers import RisingEdge, Timer
+
+__all__ = ["Checker", "start"]
+
+
+async def start(dut, *inputs):
+    """Drive inputs low, then start the clock and reset.
+
+    In this order: registers that take an unknown with the very first edge keep it beyond the reset
+    of those that have none (memories), and simulators differ in what an unknown does.
+    """
+    dut.rst.value = 1
+    for name in inputs:
+        getattr(dut, name).value = 0
+    await Timer(1, unit="ns")
+    Clock(dut.clk, 10, unit="ns").start(start_high=False)
+    for _ in range(2):
+        await RisingEdge(dut.clk)
+    dut.rst.value = 0
+    await RisingEdge(dut.clk)
 
 
 class Checker:
-    """Context of a cocotb test; fails at its end if nothing was compared.
+    """Context of a cocotb test; a bench that compares nothing fails at its end.
 
     Attributes
     ----------

@@ -10,8 +10,7 @@ from collections import defaultdict
 import cocotb
 import numpy as np
 from amaranth.lib import data
-from checker import Checker
-from cocotb.clock import Clock
+from checker import Checker, start
 from cocotb.triggers import RisingEdge
 
 from almac.hdl.command import COMMAND, PARAM, Opcode, Space, scale_layout
@@ -30,6 +29,7 @@ WORD = WordLayout(CONFIG)
 PARAMS = data.ArrayLayout(PARAM, POST)
 OUT = 40
 
+INPUTS = ("command", "address", "code", "alpha", "param", "chunk", "write__payload")
 STROBES = ("write__valid", "inside", "vector_enable", "vector_first", "array_enable", "array_first",
            "load")
 
@@ -65,14 +65,6 @@ class Schedule:
             if cycle in self.reads:
                 words.append(dut.word.value.to_unsigned().to_bytes(LANES, "little"))
         return np.frombuffer(b"".join(words), np.int8).reshape(-1, LANES)
-
-
-async def start(dut):
-    Clock(dut.clk, 10, unit="ns").start()
-    dut.rst.value = 0
-    for name in ("command", "address", "code", "alpha", "param", "chunk", "write__payload", *STROBES):
-        getattr(dut, name).value = 0
-    await RisingEdge(dut.clk)
 
 
 async def write(dut, space, column, words):
@@ -146,7 +138,7 @@ async def convolution(dut, use_table):
     for k in range(out_words):
         schedule.read(done + k, OUT + k)
 
-    await start(dut)
+    await start(dut, *INPUTS, *STROBES)
     await write(dut, Space.ACTIVATION, COLUMN, words)
     await write(dut, Space.ACTIVATION, COLUMN + 1, np.full((OUT, LANES), 55))
     await write(dut, Space.TABLE, 0, [[0]] * 256 + [[code] for code in table])
@@ -188,7 +180,7 @@ async def vector(dut, opcode):
     done = drain(schedule, len(address) - 1 + READ_LATENCY + VECTOR_LATENCY, LANES, params)
     schedule.read(done, OUT)
 
-    await start(dut)
+    await start(dut, *INPUTS, *STROBES)
     await write(dut, Space.ACTIVATION, COLUMN, words)
     got = (await schedule.run(dut))[0]
     with Checker() as check:
@@ -200,7 +192,7 @@ async def vector(dut, opcode):
 async def words_come_back(dut):
     rng = np.random.default_rng(20)
     words = rng.integers(-128, 128, (64, LANES))
-    await start(dut)
+    await start(dut, *INPUTS, *STROBES)
     await write(dut, Space.ACTIVATION, COLUMN, words)
     schedule = Schedule()
     for address in range(64):

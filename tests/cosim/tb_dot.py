@@ -5,8 +5,7 @@ import os
 import cocotb
 import numpy as np
 from amaranth.lib import data
-from checker import Checker
-from cocotb.clock import Clock
+from checker import Checker, start
 from cocotb.triggers import RisingEdge
 
 from almac.hdl.dot.code import encode, latency
@@ -28,8 +27,7 @@ async def matches_numpy(dut):
     bits, excess = encode(trits)
     expected = (act * trits).sum(axis=-1) + excess
 
-    Clock(dut.clk, 10, unit="ns").start()
-    dut.rst.value = 0
+    await start(dut, "act", "code")
     sums = []
     with Checker() as check:
         for cycle in range(len(act) + latency(LANES) + 1):

@@ -2,8 +2,7 @@
 
 import cocotb
 import numpy as np
-from checker import Checker
-from cocotb.clock import Clock
+from checker import Checker, start
 from cocotb.triggers import RisingEdge
 
 from almac.hdl.command import PARAM
@@ -46,8 +45,7 @@ def operands(rng, count):
 @cocotb.test()
 async def rounds_half_to_even(dut):
     rng = np.random.default_rng(2)
-    Clock(dut.clk, 10, unit="ns").start()
-    dut.rst.value = 0
+    await start(dut, "acc", "side", "param", "settings")
     with Checker() as check:
         for low, high, zero_point, side_multiplier in (
                 (-128, 127, 0, 0), (-128, 127, -128, 9999999), (0, 127, 5, 1)):
@@ -62,8 +60,7 @@ async def rounds_half_to_even(dut):
 
 @cocotb.test()
 async def extremes_fit(dut):
-    Clock(dut.clk, 10, unit="ns").start()
-    dut.rst.value = 0
+    await start(dut, "acc", "side", "param", "settings")
     acc = np.array([-1 << 31, (1 << 31) - 1, -1 << 31, (1 << 31) - 1])
     multiplier = np.full(4, (1 << 24) - 1)
     offset = np.array([-1 << 61, 1 << 61, 0, 0])
@@ -78,8 +75,7 @@ async def extremes_fit(dut):
 @cocotb.test()
 async def raw_takes_an_accumulator_out(dut):
     rng = np.random.default_rng(3)
-    Clock(dut.clk, 10, unit="ns").start()
-    dut.rst.value = 0
+    await start(dut, "acc", "side", "param", "settings")
     acc = rng.integers(-1 << 31, 1 << 31, 20)
     one = np.ones_like(acc)
     with Checker() as check:

@@ -5,8 +5,7 @@ import os
 import cocotb
 import numpy as np
 from amaranth.lib import data
-from checker import Checker
-from cocotb.clock import Clock
+from checker import Checker, start
 from cocotb.triggers import RisingEdge
 
 from almac.hdl.command import Opcode
@@ -27,9 +26,7 @@ def lanes(handle, shape):
 @cocotb.parametrize(opcode=[Opcode.MAX, Opcode.SUM, Opcode.ADD])
 async def matches_numpy(dut, opcode):
     rng = np.random.default_rng(opcode.value)
-    Clock(dut.clk, 10, unit="ns").start()
-    dut.rst.value = 0
-    dut.enable.value = 0
+    await start(dut, "opcode", "word", "first", "enable")
     dut.opcode.value = opcode.value
     with Checker() as check:
         for _ in range(15):

@@ -1,0 +1,50 @@
+# Two commands: `make demo` and `make test`. Both set up what they need in .venv/.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+# What the simulated board and the benches need from the distribution.
+APT_PACKAGES := iverilog verilator ccache g++ make perl liblz4-dev zlib1g-dev python3-venv
+
+# Yosys comes from the Amaranth wheel, whatever the system has: the same Verilog everywhere.
+export AMARANTH_USE_YOSYS := builtin
+export PYTHONHASHSEED := 0
+
+.PHONY: demo test check setup system clean
+
+demo: setup
+	$(BIN)/python examples/digits/demo.py
+
+test: setup check
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Style and types; type checkers do not follow editable installs that map folders, so give them a tree.
+check: setup
+	$(BIN)/ruff check .
+	@mkdir -p build/types/almac
+	@for folder in boards compiler hdl host sim; do ln -sfn "../../../$$folder" "build/types/almac/$$folder"; done
+	$(BIN)/mypy
+
+setup: system $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $@
+
+system:
+	@missing=; for tool in iverilog verilator ccache g++ perl; do \
+	    command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
+	$(PYTHON) -c 'import ensurepip' 2>/dev/null || missing="$$missing python3-venv"; \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ]; then \
+	    echo "installing$$missing and what goes with it"; \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $(APT_PACKAGES) >/dev/null; \
+	else \
+	    echo "missing:$$missing. As root, type:"; \
+	    echo "  apt-get install -y --no-install-recommends $(APT_PACKAGES)"; exit 1; \
+	fi
+
+clean:
+	rm -rf build $(VENV) *.egg-info
