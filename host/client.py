@@ -1,17 +1,29 @@
 """Requests that arrive exactly once, over a line that may lose, damage or repeat bytes."""
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
 from almac.hdl.command import Space
-from almac.hdl.frame import IDENTITY, MAGIC, MAX_PAYLOAD, PROTOCOL_VERSION, STATUS, Request, Status
+from almac.hdl.frame import (
+    CRC_BYTES,
+    IDENTITY,
+    MAGIC,
+    MAX_PAYLOAD,
+    PROTOCOL_VERSION,
+    RESPONSE,
+    STATUS,
+    Request,
+    Status,
+)
+from almac.host.deadline import Deadline
 from almac.host.errors import DeviceError, IdentityError, TransportError
 from almac.host.frames import Deframer, Response, request, response
 from almac.host.transport import Transport
 
-__all__ = ["Client", "Deadline", "DeviceStatus", "Identity"]
+__all__ = ["Client", "DeviceStatus", "Identity"]
 
 #: Frames under way at once; together they fit into the device's queue.
 _WINDOW = 3
@@ -44,28 +56,6 @@ class DeviceStatus:
     stalls: int
 
 
-class Deadline:
-    """Seconds that one operation may take in all."""
-
-    def __init__(self, phase: str, seconds: float) -> None:
-        self.phase = phase
-        self.seconds = seconds
-        self._end = time.monotonic() + seconds
-
-    @property
-    def left(self) -> float:
-        """Seconds left; negative when over."""
-        return self._end - time.monotonic()
-
-    def check(self, state: str, *, expected: int = 0, received: int = 0) -> None:
-        """Raise TransportError when it is over."""
-        if self.left <= 0:
-            raise TransportError(
-                f"the device did not answer within {self.seconds:g} s ({self.phase}: {state}); check that "
-                "it is connected, has its bitstream and is not reset", phase=self.phase,
-                expected=expected, received=received)
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Request:
     kind: Request
@@ -76,6 +66,8 @@ class _Request:
 
 class Client:
     """The host's end of the link.
+
+    :meth:`identify` comes first, and again after any error: until then everything else is refused.
 
     Parameters
     ----------
@@ -89,6 +81,9 @@ class Client:
         self._timeout = timeout
         self._deframer = Deframer()
         self._sequence = 0
+        # Whether the next number is the one that the device expects. Not after an error: then a request may be
+        # under way or not, and by its number it may look like an old one.
+        self._in_step = False
 
     def deadline(self, phase: str) -> Deadline:
         """Deadline for an operation that starts now."""
@@ -105,13 +100,16 @@ class Client:
         # Any number will do: the device takes it. Not the same one each time, so that no answer of an
         # earlier session is taken for one of this.
         self._sequence = time.monotonic_ns() & 0xFF
+        self._in_step = True
         payload = self._call("identity", Request.IDENTIFY, answer_bytes=IDENTITY.size // 8)
-        identity = IDENTITY.from_bits(int.from_bytes(payload, "little"))
-        if len(payload) != IDENTITY.size // 8 or identity.magic != MAGIC:
+        # Magic and version come first in any version; what follows them need not be as it is here.
+        if int.from_bytes(payload[:4], "little") != MAGIC or len(payload) < 5:
             raise IdentityError("what answers is not an almac device; check port and bitstream")
-        if identity.version >> 4 != PROTOCOL_VERSION:
-            raise IdentityError(f"the device speaks protocol version {identity.version >> 4}, this host "
+        version = payload[4] >> 4
+        if version != PROTOCOL_VERSION or len(payload) != IDENTITY.size // 8:
+            raise IdentityError(f"the device speaks protocol version {version}, this host "
                                 f"{PROTOCOL_VERSION}; build the bitstream with this version of almac")
+        identity = IDENTITY.from_bits(int.from_bytes(payload, "little"))
         return Identity(digest=identity.digest.to_bytes(8, "little"),
                         size=f"{identity.lanes}x{identity.rows}x{identity.columns}")
 
@@ -134,6 +132,8 @@ class Client:
         words : uint8[count, width]
             ``width`` bytes of each word; the rest of it becomes zero.
         """
+        if words.dtype != np.uint8 or words.ndim != 2:
+            raise TypeError(f"Words must be uint8[count, width], not {words.dtype}{list(words.shape)}")
         count, width = words.shape
         step = max(1, MAX_PAYLOAD // width)
         queue = []
@@ -167,6 +167,20 @@ class Client:
 
     def _exchange(self, phase: str, queue: list[_Request]) -> list[bytes]:
         """Send all requests, in order, until each has been answered; payloads of the answers."""
+        if not self._in_step:
+            raise TransportError(f"{phase}: the session has not begun, or has ended with an error; identify the "
+                                 "device and load the program again", phase=phase)
+        self._in_step = False
+        try:
+            answers = self._transfer(phase, queue)
+        except TransportError as error:
+            if error.phase:
+                raise
+            raise TransportError(f"{phase}: {error}", phase=phase) from error
+        self._in_step = True
+        return answers
+
+    def _transfer(self, phase: str, queue: list[_Request]) -> list[bytes]:
         deadline = self.deadline(phase)
         answers: list[bytes] = []
         sent = 0
@@ -190,9 +204,9 @@ class Client:
                 elif item.status is Status.SEQUENCE and item.expected == expected.sequence:
                     again = True
             if len(answers) < len(queue):
-                deadline.check(f"{len(answers)} of {len(queue)} requests answered",
-                               expected=sum(item.answer_bytes for item in queue),
-                               received=sum(map(len, answers)))
+                wanted = _frame_bytes(item.answer_bytes for item in queue)
+                come = _frame_bytes(map(len, answers)) + self._deframer.pending
+                deadline.check(f"{come} of {wanted} bytes received", expected=wanted, received=come)
             if again:
                 sent = len(answers)
                 repeats += 1
@@ -213,7 +227,12 @@ def _answers(item: Response, expected: _Request, phase: str) -> bool:
         raise DeviceError(f"{phase}: the device was reset during the session; start again")
     if item.status is not Status.OK:
         raise DeviceError(f"{phase}: the device refused the request ({_REFUSALS[item.status]})")
-    return len(item.payload) == expected.answer_bytes
+    return len(item.payload) == expected.answer_bytes or expected.kind is Request.IDENTIFY
+
+
+def _frame_bytes(payloads: Iterable[int]) -> int:
+    """Bytes of responses with payloads of these sizes, unescaped, with their ends."""
+    return sum(RESPONSE.size // 8 + size + CRC_BYTES + 1 for size in payloads)
 
 
 _REFUSALS = {

@@ -57,11 +57,17 @@ class Deframer:
     ----------
     dropped : int
         Frames whose CRC was wrong.
+    pending : int
+        Bytes of a frame whose end has not come yet.
     """
 
     def __init__(self) -> None:
         self._pending = b""
         self.dropped = 0
+
+    @property
+    def pending(self) -> int:
+        return len(self._pending)
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Contents, without CRC, of the frames that ``data`` completes."""

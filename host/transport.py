@@ -13,6 +13,9 @@ __all__ = ["SerialTransport", "TcpTransport", "Transport", "open_transport"]
 
 _BAUDRATE = 1_000_000
 
+#: Seconds after which a line that takes no more bytes has failed.
+_WRITE_SECONDS = 10.0
+
 
 class Transport(Protocol):
     """A byte stream in both directions, without any structure of its own."""
@@ -38,7 +41,11 @@ class SerialTransport:
 
     def __init__(self, port: str, baudrate: int = _BAUDRATE) -> None:
         try:
-            self._port = serial.serial_for_url(port, baudrate=baudrate, timeout=0)
+            self._port = serial.serial_for_url(port, do_not_open=True, baudrate=baudrate, timeout=0,
+                                               write_timeout=_WRITE_SECONDS)
+            # DTR tells USB bridges that somebody listens; RTS alone resets the chip beside it on some boards.
+            self._port.dtr, self._port.rts = True, False
+            self._port.open()
         except (serial.SerialException, ValueError) as error:
             raise TransportError(f"cannot open {port} ({error}); is the board connected, and may you use "
                                  "the port (group dialout)?", phase="open") from None
@@ -82,7 +89,7 @@ class TcpTransport:
     def write(self, data: bytes) -> None:
         """Send all of ``data``."""
         try:
-            self._socket.settimeout(None)
+            self._socket.settimeout(_WRITE_SECONDS)
             self._socket.sendall(data)
         except OSError as error:
             raise TransportError(f"the connection failed while writing ({error})") from None

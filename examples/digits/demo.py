@@ -25,7 +25,7 @@ HERE = Path(__file__).parent
 _WHOLE = 8
 
 #: Answers on a line.
-_PER_LINE = 20
+_PER_LINE = 16
 
 console = Console(highlight=False)
 
@@ -96,7 +96,7 @@ def _print_answers(labels, answers):
 def _options():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--target", default=DEFAULT)
-    parser.add_argument("--images", type=int, default=200)
+    parser.add_argument("--images", type=int, default=100)
     parser.add_argument("--model", type=Path, default=HERE / "model.onnx")
     return parser.parse_args()
 

@@ -109,7 +109,9 @@ def run_bench(component, bench, folder, *, simulator="icarus", **settings):
 def _build(bench, text, simulator):
     """Folder of the built simulation, made if there is none of the same content; and its runner."""
     sources = {"dut.v": text}
-    arguments = []
+    # With -g2012, which cocotb gives, initial values of registers are no events, and an `always @*`
+    # that nothing else wakes leaves its outputs unknown.
+    arguments = ["-g2005"]
     if simulator == "verilator":
         sources = {_WAIVERS.name: _WAIVERS.read_text(), **sources}
         arguments = ["-Wno-fatal", "--x-assign", "fast", "--x-initial", "fast"]

@@ -4,6 +4,7 @@ The bench is the array's control: it drives each signal in the cycle that the ti
 `almac.hdl.control.Control` gives, from a table of what happens when.
 """
 
+import json
 import os
 from collections import defaultdict
 
@@ -21,7 +22,7 @@ from almac.hdl.memory import WordLayout
 from almac.hdl.timing import ARRAY_EXTRA, POST_LATENCY, READ_LATENCY, VECTOR_LATENCY
 from almac.sim.rounding import saturate, shift_half_even
 
-CONFIG = ArrayConfig.parse(os.environ["SIZE"], act_depth=64, tables=2)
+CONFIG = ArrayConfig(**json.loads(os.environ["CONFIG"]))
 COLUMN = int(os.environ["COLUMN"])
 LANES, ROWS, POST = CONFIG.lanes, CONFIG.rows, CONFIG.post_lanes
 PARTS = LANES // POST

@@ -4,6 +4,7 @@ The line stops and goes at random in both directions; the answers, the activatio
 the cycles of every command must be those of the host's frames, the interpreter and the prediction.
 """
 
+import json
 import os
 
 import cocotb
@@ -35,8 +36,7 @@ from almac.hdl.link.service import identity
 from almac.host.frames import Deframer, request, response
 from almac.sim.interpreter import Interpreter
 
-CONFIG = ArrayConfig.parse(os.environ["SIZE"], act_depth=128, weight_depth=128, scale_depth=64,
-                           param_depth=64, tables=1, command_depth=256)
+CONFIG = ArrayConfig(**json.loads(os.environ["CONFIG"]))
 LANES = CONFIG.lanes
 
 #: Bytes of payload of a frame: small ones, to have many.

@@ -1,3 +1,6 @@
+import json
+from dataclasses import asdict
+
 import pytest
 from simulation import find_simulators, run_bench
 
@@ -11,5 +14,5 @@ pytestmark = [pytest.mark.cocotb, pytest.mark.parametrize("simulator", find_simu
 def test_column(tmp_path, simulator, size, index):
     config = ArrayConfig.parse(size, act_depth=64, tables=2)
     ran = run_bench(Column(config, index=index), "tb_column", tmp_path, simulator=simulator,
-                    size=size, column=index)
+                    config=json.dumps(asdict(config)), column=index)
     assert ran == 6
