@@ -96,7 +96,8 @@ def _contents(tile: Tile, config: ArrayConfig) -> _Contents:
         scales = _pack(tile.alpha, ALPHA.width)
     rows: list[int] = []
     size = len(params.multiplier)
-    for k in range(-(-size // config.post_lanes) * config.post_lanes):
+    # A word of parameters for every drain cycle, also of lanes without a channel; or the same one for all.
+    for k in range((tile.drain if size > 1 else 1) * config.post_lanes):
         real = k < size
         multiplier = int(params.multiplier[k]) if real else 0
         offset = int(params.offset[k]) if real else 0
@@ -114,6 +115,9 @@ def _contents(tile: Tile, config: ArrayConfig) -> _Contents:
 
 def _pack(values: np.ndarray, width: int) -> np.ndarray:
     """Signed integers [words, n] as words of n fields: uint8[words, bytes]."""
+    bound = 1 << (width - 1)
+    if np.any(np.abs(values) >= bound):
+        raise CompileError(f"group scales of up to {np.abs(values).max()}; supported: {bound - 1}")
     bits = (values[..., None] >> np.arange(width)) & 1
     return np.packbits(bits.astype(np.uint8).reshape(len(values), -1), axis=1, bitorder="little")
 

@@ -13,7 +13,7 @@ import numpy as np
 
 __all__ = [
     "Add", "CompileError", "Conv", "Dequantize", "Fold", "Graph", "MaxPool", "Op", "Planes", "Pool",
-    "Quantize", "Requantize", "Reshape", "SumPool", "Table", "Value", "verify",
+    "Quantize", "Requantize", "Reshape", "SumPool", "Table", "Transpose", "Value", "verify",
 ]
 
 
@@ -233,6 +233,16 @@ class Reshape(Op):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Transpose(Op):
+    """The same codes with their axes in another order: axis ``k`` of the output is axis ``order[k]``.
+
+    Axes are counted without the batch.
+    """
+
+    order: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Graph:
     """A straight-line program over named values.
 
@@ -309,3 +319,5 @@ def _verify_op(graph: Graph, op: Op) -> None:
             raise AssertionError(f"Add {op.output!r} joins the shapes {shapes}")
         case Reshape() if np.prod(shapes[0]) != np.prod(shapes[1]):
             raise AssertionError(f"Reshape {op.output!r} from {shapes[0]} to {shapes[1]}")
+        case Transpose(order=order) if tuple(shapes[0][k] for k in order) != shapes[1]:
+            raise AssertionError(f"Transpose {op.output!r} from {shapes[0]} to {shapes[1]}")

@@ -4,13 +4,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from almac.compiler.graph import CompileError, Conv, SumPool
+from almac.compiler.graph import CompileError, Conv, Planes, SumPool
 from almac.compiler.onnx_model import Node
 from almac.compiler.states import Codes, State, Weight
-from almac.compiler.weights import to_planes
+from almac.compiler.weights import common_scale, grouped_planes, to_planes
 from almac.compiler.windows import Window, conv_window
 
-__all__ = ["Linear", "convolution", "fold_batch_norm", "matrix_product"]
+__all__ = ["Linear", "batch_norm", "convolution", "matrix_product", "per_channel"]
+
+#: A bias is a whole number of accumulator steps if its scale is that of the products up to rounding.
+_SAME_SCALE = 3e-7
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -36,88 +39,151 @@ class Linear:
 
     def with_bias(self, bias: State) -> "Linear":
         """Add a bias: integers of this scale stay integers, everything else is real."""
+        self._require_open()
         count = len(self.scale)
         match bias:
-            case Weight() if np.allclose(bias.scale.reshape(-1), self.scale, rtol=3e-7, atol=0) and (
-                self.bias is None
-            ):
-                steps = np.broadcast_to((bias.codes - bias.zero_point).reshape(-1), (count,))
-                return replace(self, constant=self.constant + steps)
-            case Weight():
+            case Weight(codes=codes):
                 real = bias.real()
+                exact = self.bias is None and np.allclose(
+                    bias.scale.reshape(-1), self.scale, rtol=_SAME_SCALE, atol=0)
             case np.ndarray():
-                real = bias
+                real, exact = bias, False
             case _:
                 raise CompileError("its bias is not a constant")
         if real.size not in (1, count):
             raise CompileError(f"its bias has {real.size} elements for {count} output channels")
+        if exact:
+            steps = np.broadcast_to((codes.astype(np.int64) - bias.zero_point).reshape(-1), (count,))
+            return replace(self, constant=self.constant + steps)
         known = 0.0 if self.bias is None else self.bias
         return replace(self, bias=known + np.broadcast_to(real.reshape(-1).astype(np.float64), (count,)))
+
+    def times(self, factor: np.ndarray) -> "Linear":
+        """Multiply by a factor, or one for each channel: float64[].
+
+        Scales stay positive: where a factor is negative, the weights change sign.
+        """
+        self._require_open()
+        factor = np.broadcast_to(np.asarray(factor, np.float64).reshape(-1), self.scale.shape)
+        if not np.isfinite(factor).all():
+            raise CompileError("its factors are not finite")
+        op, sign = self.op, np.where(factor < 0, -1, 1)
+        if (factor < 0).any():
+            if not isinstance(op, Conv):
+                raise CompileError("multiplies an average by a negative number; supported: positive ones")
+            trits = (op.weight.trits * sign[None, :, None, None, None]).astype(np.int8)
+            op = replace(op, weight=replace(op.weight, trits=trits))
+        return replace(self, op=op, constant=self.constant * sign,
+                       scale=(self.scale.astype(np.float64) * np.abs(factor)).astype(np.float32),
+                       bias=None if self.bias is None else self.bias * factor)
+
+    def _require_open(self) -> None:
+        if self.low > -np.inf or self.high < np.inf:
+            raise CompileError("computes on what Relu or Clip has limited, before it is quantized; supported: "
+                               "Relu and Clip last; quantize the tensor before it")
+
+
+def per_channel(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """A constant that is broadcast along the channels of a tensor of ``shape`` = (C, ...): [C] or [1].
+
+    Raises
+    ------
+    CompileError
+        If it varies along anything else.
+    """
+    sizes = (1,) * (len(shape) + 1 - array.ndim) + array.shape
+    if len(sizes) != len(shape) + 1 or array.size not in (1, sizes[1]) or sizes[1] not in (1, shape[0]):
+        raise CompileError(f"its constant has the shape {array.shape}; supported: one number, or one for each "
+                           f"of the {shape[0]} channels")
+    return array.reshape(-1)
 
 
 def convolution(node: Node, x: Codes, weight: Weight, shape: tuple[int, ...]) -> Linear:
     """A Conv node on codes of the shape ``shape`` = (C, H, W) or (C, W)."""
-    integers, scale = weight.along(0)
-    if integers.ndim == 3:
-        integers = integers[:, :, None]
-    if integers.ndim != 4:
-        raise CompileError(f"its weights have {integers.ndim} dimensions; supported: 1-D and 2-D")
-    groups = int(node.attributes.get("group", 1))
-    if shape[0] != integers.shape[1] * groups:
-        raise CompileError(f"its input has {shape[0]} channels, its weights {integers.shape[1]} for each "
-                           f"of {groups} groups")
-    window = conv_window(node, shape, integers.shape[2:])
-    return _linear(node, x, integers, scale, groups, window)
+    if weight.codes.ndim not in (3, 4) or len(shape) != weight.codes.ndim - 1:
+        raise CompileError(f"its weights have {weight.codes.ndim} dimensions, its input has the shape "
+                           f"{shape}; supported: 1-D and 2-D")
+    planes, scale = _planes(weight)
+    groups = node.integer("group", 1)
+    count, channels = planes.trits.shape[1:3]
+    if groups < 1 or shape[0] != channels * groups or count % groups:
+        raise CompileError(f"its input has {shape[0]} channels, its weights {channels} for each of {groups} "
+                           f"groups, and {count} outputs")
+    window = conv_window(node, shape, planes.trits.shape[3:])
+    return _linear(node, x, planes, scale, groups, window)
 
 
 def matrix_product(node: Node, x: Codes, weight: Weight, shape: tuple[int, ...]) -> Linear:
     """A Gemm or MatMul node with constant weights, on codes of the shape (C,)."""
     if len(shape) != 1:
         raise CompileError(f"its input has the shape {shape}; supported: a vector; flatten it first")
-    transposed = node.op == "Gemm" and int(node.attributes.get("transB", 0))
-    if node.op == "Gemm" and int(node.attributes.get("transA", 0)):
+    if weight.codes.ndim != 2:
+        raise CompileError(f"its weights have {weight.codes.ndim} dimensions; supported: 2")
+    if node.integer("transA", 0):
         raise CompileError("transA = 1; supported: 0")
-    alpha, beta = (float(node.attributes.get(name, 1.0)) for name in ("alpha", "beta"))
-    if (alpha, beta) != (1.0, 1.0):
-        raise CompileError(f"alpha = {alpha}, beta = {beta}; supported: 1; fold them into the weights")
-    integers, scale = weight.along(0 if transposed else weight.codes.ndim - 1)
-    matrix = integers if transposed else integers.T
-    if matrix.shape[1] != shape[0]:
-        raise CompileError(f"its input has {shape[0]} elements, its weights take {matrix.shape[1]}")
+    planes, scale = _planes(weight if node.integer("transB", 0) else weight.transposed((1, 0)))
+    channels = planes.trits.shape[2]
+    if channels != shape[0]:
+        raise CompileError(f"its input has {shape[0]} elements, its weights take {channels}")
     window = Window(kernel=(1, 1), strides=(1, 1), dilations=(1, 1), pads=(0, 0, 0, 0), shape=())
-    return _linear(node, x, matrix[:, :, None, None], scale, 1, window)
+    return _linear(node, x, planes, scale, 1, window).times(np.array(node.attributes.get("alpha", 1.0)))
 
 
-def _linear(node: Node, x: Codes, integers: np.ndarray, scale: np.ndarray, groups: int,
-            window: Window) -> Linear:
-    op = Conv(inputs=(x.name,), output=node.outputs[0], source=node.name, weight=to_planes(integers),
+def batch_norm(linear: Linear, node: Node, parameters: list[State]) -> Linear:
+    """``gamma * (y - mean) / sqrt(var + epsilon) + beta``: a new scale and a real bias."""
+    if len(parameters) != 4 or not all(isinstance(item, np.ndarray) for item in parameters):
+        raise CompileError("its parameters are not four constants")
+    gamma, beta, mean, var = (item.astype(np.float64) for item in parameters)
+    deviation = np.sqrt(var + float(node.attributes.get("epsilon", 1e-5)))
+    if not (np.isfinite(deviation).all() and (deviation > 0).all()):
+        raise CompileError("its variance plus epsilon is not greater than zero")
+    return linear.times(gamma / deviation).with_bias(beta - mean * (gamma / deviation))
+
+
+def _planes(weight: Weight) -> tuple[Planes, np.ndarray]:
+    """Planes, and the scale of each output channel, of weights [K, C, ...]."""
+    if not weight.block and not weight.rest:
+        integers, scale = weight.along(0)
+        return to_planes(_image(integers)), scale
+    parts = (replace(weight, rest=()), *weight.rest)
+    count, channels = weight.codes.shape[:2]
+    # The scale of every input channel, and from it the groups: float32[parts, K, C].
+    scales = np.array([_channel_scales(part) for part in parts])
+    block = next((part.block for part in parts if part.block), channels)
+    groups = -(-channels // block)
+    if -(-channels // groups) != block or any(part.block not in (0, block) for part in parts):
+        block, groups = 1, channels
+    unit, factors = common_scale(scales[:, :, ::block].transpose(1, 0, 2).reshape(count, -1))
+    by_part = factors.reshape(count, len(parts), groups).transpose(1, 0, 2)
+    weights = [_image(part.codes if part.block else part.along(0)[0]) for part in parts]
+    return grouped_planes(list(zip(weights, by_part, strict=True))), unit
+
+
+def _channel_scales(part: Weight) -> np.ndarray:
+    count, channels = part.codes.shape[:2]
+    if not part.block:
+        return np.broadcast_to(part.along(0)[1][:, None], (count, channels))
+    if part.axis % part.codes.ndim != 1 or part.zero_point.any():
+        raise CompileError(f"its weights have blocks of axis {part.axis} or zero points; supported: blocks of "
+                           "input channels, without zero points")
+    scale = part.scale.reshape(count, part.scale.shape[1], -1)
+    if (scale != scale[..., :1]).any():
+        raise CompileError("the scales of its blocks differ between kernel positions; supported: the same "
+                           "scale at all of them")
+    return np.repeat(scale[..., 0], part.block, axis=1)[:, :channels]
+
+
+def _image(integers: np.ndarray) -> np.ndarray:
+    """Weights [K, C], [K, C, S] or [K, C, R, S] as the latter."""
+    count, channels, *kernel = integers.shape
+    return integers.reshape(count, channels, *(1, 1, *kernel)[-2:])
+
+
+def _linear(node: Node, x: Codes, planes: Planes, scale: np.ndarray, groups: int, window: Window) -> Linear:
+    op = Conv(inputs=(x.name,), output=node.outputs[0], source=node.name, weight=planes,
               strides=window.strides, dilations=window.dilations, pads=window.pads, groups=groups,
               pad_code=x.zero_point)
-    return Linear(op=op, shape=(integers.shape[0], *window.shape),
-                  scale=np.float32(x.scale) * scale.astype(np.float32),
-                  constant=-x.zero_point * integers.sum(axis=(1, 2, 3)))
-
-
-def fold_batch_norm(linear: Linear, node: Node, parameters: list[State | None]) -> Linear:
-    """Batch normalization after a convolution: a new scale and a real bias.
-
-    ``gamma * (y - mean) / sqrt(var + epsilon) + beta``; where gamma is negative the weights change sign, so
-    that scales stay positive.
-    """
-    if linear.low > -np.inf or linear.high < np.inf or not isinstance(linear.op, Conv):
-        raise CompileError("follows something other than a convolution; supported: directly behind one")
-    if not all(isinstance(item, np.ndarray) for item in parameters):
-        raise CompileError("its parameters are not constants")
-    gamma, beta, mean, var = (np.asarray(item, np.float64) for item in parameters)
-    factor = gamma / np.sqrt(var + float(node.attributes.get("epsilon", 1e-5)))
-    known = 0.0 if linear.bias is None else linear.bias
-    # The integer bias becomes real too; what the zero point adds stays with the weights.
-    bias = (known - mean) * factor + beta
-    negative = factor < 0
-    sign = np.where(negative, -1, 1)
-    weight = linear.op.weight
-    flipped = replace(weight, trits=(weight.trits * sign[None, :, None, None, None]).astype(np.int8))
-    return replace(
-        linear, op=replace(linear.op, weight=flipped), bias=bias,
-        scale=(linear.scale.astype(np.float64) * np.abs(factor)).astype(np.float32),
-        constant=linear.constant * sign)
+    with np.errstate(over="ignore"):
+        product = np.float32(x.scale) * scale.astype(np.float32)
+    return Linear(op=op, shape=(planes.trits.shape[1], *window.shape), scale=product,
+                  constant=-x.zero_point * planes.dense().sum(axis=(1, 2, 3)))

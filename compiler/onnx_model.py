@@ -1,28 +1,29 @@
 """ONNX files as plain nodes and arrays; the only module that imports onnx, with its errors named."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import ml_dtypes  # noqa: F401 - gives NumPy the 2- and 4-bit integers of initializers
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 from onnx import numpy_helper, shape_inference
+from onnx.reference import ReferenceEvaluator
 
 from almac.compiler.graph import CompileError
 
-__all__ = ["Model", "Node", "TensorInfo", "load", "run_nodes"]
+__all__ = ["Model", "Node", "Source", "TensorInfo", "fold_constants", "load", "run_nodes"]
 
 #: Opsets whose operators mean what the importer believes.
 OPSETS = range(13, 26)
 
-#: Narrow integers, by the number of their ONNX type: exact as int8.
-_NARROW = {onnx.TensorProto.INT4, onnx.TensorProto.UINT4,
-           getattr(onnx.TensorProto, "INT2", -1), getattr(onnx.TensorProto, "UINT2", -1)}
 _TWO_BIT = {getattr(onnx.TensorProto, "INT2", -1), getattr(onnx.TensorProto, "UINT2", -1)}
 _INT2_OPSET = 25
+
+#: A file, or a model in memory.
+Source: TypeAlias = str | Path | onnx.ModelProto
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -35,6 +36,10 @@ class Node:
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any]
     proto: onnx.NodeProto
+
+    def integer(self, name: str, default: int) -> int:
+        """An integer attribute."""
+        return int(self.attributes.get(name, default))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,40 +63,30 @@ class Model:
     shapes: Mapping[str, tuple[int | None, ...]]
 
 
-def load(path: str | Path) -> Model:
-    """Read an ONNX file.
+def load(source: Source) -> Model:
+    """Read an ONNX file, or take the model that is given.
 
     Raises
     ------
     CompileError
         If there is none, or it is not one that this version reads.
     """
-    path = Path(path)
-    try:
-        proto = onnx.load(path)
-    except FileNotFoundError:
-        raise CompileError(f"{path} does not exist") from None
-    except (DecodeError, OSError, ValueError, onnx.checker.ValidationError) as error:
-        raise CompileError(f"{path} is not a whole ONNX file ({error})") from None
+    title, proto = ("the model", source) if isinstance(source, onnx.ModelProto) else _read(Path(source))
     if not proto.graph.node:
-        raise CompileError(f"{path} holds no ONNX graph")
+        raise CompileError(f"{title} holds no ONNX graph")
     opset = next((entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")), 0)
     if opset not in OPSETS:
-        raise CompileError(f"{path} is of opset {opset}; supported: {OPSETS[0]} to {OPSETS[-1]}; "
+        raise CompileError(f"{title} is of opset {opset}; supported: {OPSETS[0]} to {OPSETS[-1]}; "
                            "convert it with onnx.version_converter")
-    constants = {}
-    for tensor in proto.graph.initializer:
-        if tensor.data_type in _TWO_BIT and opset < _INT2_OPSET:
-            raise CompileError(f"initializer {tensor.name!r} is of a 2-bit type, which exists from opset "
-                               f"{_INT2_OPSET} on; this model is of opset {opset}")
-        constants[tensor.name] = _array(tensor)
+    constants = {tensor.name: _array(tensor, opset) for tensor in proto.graph.initializer}
     try:
         inferred = shape_inference.infer_shapes(proto)
-    except Exception:
+    except (shape_inference.InferenceError, RuntimeError, ValueError):
+        # Shapes of inner tensors are for messages only.
         inferred = proto
     infos = [*inferred.graph.value_info, *inferred.graph.input, *inferred.graph.output]
     return Model(
-        nodes=_in_order([_node(index, node) for index, node in enumerate(proto.graph.node)],
+        nodes=_in_order([_node(index, node, opset) for index, node in enumerate(proto.graph.node)],
                         {*constants, *(value.name for value in proto.graph.input)}),
         constants=constants,
         inputs=tuple(_info(value) for value in proto.graph.input if value.name not in constants),
@@ -100,34 +95,65 @@ def load(path: str | Path) -> Model:
         shapes={value.name: _info(value).shape for value in infos})
 
 
-def run_nodes(nodes: list[Node], opset: int, name: str, x: np.ndarray,
+def fold_constants(node: Node, opset: int, inputs: Sequence[np.ndarray | None]) -> np.ndarray:
+    """First output of a node all of whose inputs are constants."""
+    given = {name: array for name, array in zip(node.inputs, inputs, strict=True)
+             if name and array is not None}
+    return _run(_evaluator([node], opset, {}, given), given)
+
+
+def run_nodes(nodes: Sequence[Node], opset: int, starts: Mapping[str, np.ndarray],
               constants: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Output of a chain of nodes for the float32 values ``x`` of the tensor ``name``."""
-    from onnx.reference import ReferenceEvaluator
+    """Output of the last of ``nodes``, which compute on the float32 tensors ``starts``."""
+    needed = {name for node in nodes for name in node.inputs} - {*starts}
+    used = {name: array for name, array in constants.items() if name in needed}
+    return _run(_evaluator(nodes, opset, used, starts), starts).astype(np.float32)
 
-    needed = {i for node in nodes for i in node.inputs} & set(constants)
+
+def _run(evaluator: ReferenceEvaluator, given: Mapping[str, np.ndarray]) -> np.ndarray:
+    feeds: dict[str, Any] = dict(given)
+    results: Any = evaluator.run(None, feeds)
+    return np.asarray(results[0])
+
+
+def _evaluator(nodes: Sequence[Node], opset: int, constants: Mapping[str, np.ndarray],
+               given: Mapping[str, np.ndarray]) -> ReferenceEvaluator:
     graph = onnx.helper.make_graph(
-        [node.proto for node in nodes], "chain",
-        [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, list(x.shape))],
+        [node.proto for node in nodes], "part",
+        [onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), None)
+         for name, array in given.items()],
         [onnx.helper.make_tensor_value_info(nodes[-1].outputs[0], onnx.TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(constants[item], item) for item in needed])
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
-    results: Any = ReferenceEvaluator(model).run(None, {name: x.astype(np.float32)})
-    return np.asarray(results[0], np.float32)
+        [numpy_helper.from_array(array, name) for name, array in constants.items()])
+    return ReferenceEvaluator(
+        onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)]))
 
 
-def _array(tensor: onnx.TensorProto) -> np.ndarray:
-    array = numpy_helper.to_array(tensor)
-    return array.astype(np.int8) if tensor.data_type in _NARROW else array
+def _read(path: Path) -> tuple[str, onnx.ModelProto]:
+    if not path.is_file():
+        raise CompileError(f"{path} is not a file")
+    try:
+        return str(path), onnx.load(path)
+    except (DecodeError, OSError, ValueError, onnx.checker.ValidationError) as error:
+        raise CompileError(f"{path} is not a whole ONNX file ({error})") from None
 
 
-def _node(index: int, proto: onnx.NodeProto) -> Node:
-    attributes: dict[str, Any] = {item.name: onnx.helper.get_attribute_value(item) for item in proto.attribute}
-    for name, value in list(attributes.items()):
+def _array(tensor: onnx.TensorProto, opset: int) -> np.ndarray:
+    if tensor.data_type in _TWO_BIT and opset < _INT2_OPSET:
+        raise CompileError(f"initializer {tensor.name!r} is of a 2-bit type, which exists from opset "
+                           f"{_INT2_OPSET} on; this model is of opset {opset}")
+    try:
+        return numpy_helper.to_array(tensor)
+    except (TypeError, ValueError) as error:
+        raise CompileError(f"initializer {tensor.name!r} cannot be read ({error})") from None
+
+
+def _node(index: int, proto: onnx.NodeProto, opset: int) -> Node:
+    attributes: dict[str, Any] = {}
+    for item in proto.attribute:
+        value = onnx.helper.get_attribute_value(item)
         if isinstance(value, onnx.TensorProto):
-            attributes[name] = _array(value)
-        elif isinstance(value, bytes):
-            attributes[name] = value.decode()
+            value = _array(value, opset)
+        attributes[item.name] = value.decode() if isinstance(value, bytes) else value
     op = proto.op_type if proto.domain in ("", "ai.onnx") else f"{proto.domain}.{proto.op_type}"
     return Node(op=op, name=proto.name or f"{proto.op_type}_{index}", inputs=tuple(proto.input),
                 outputs=tuple(proto.output), attributes=attributes, proto=proto)
@@ -145,8 +171,7 @@ def _in_order(nodes: list[Node], known: set[str]) -> tuple[Node, ...]:
             missing = sorted(set(node.inputs) - known)
             raise CompileError(f"node {node.name!r} ({node.op}) reads {', '.join(missing)}, which "
                                "nothing makes, or which depends on the node itself")
-        for node in ready:
-            known |= set(node.outputs)
+        known |= {name for node in ready for name in node.outputs}
         ordered += ready
         waiting = [node for node in waiting if node not in ready]
     return tuple(ordered)

@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import zipfile
+import zlib
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,10 @@ __all__ = ["LayerInfo", "Placement", "Port", "Program", "ProgramError", "Upload"
 FILE_VERSION = 1
 
 _FILE = "program.npz"
+
+#: What reading an archive raises when it is cut off or damaged: a flipped bit may ask for an encryption or a
+#: compression that there is not.
+_UNREADABLE = (OSError, KeyError, zipfile.BadZipFile, EOFError, ValueError, RuntimeError, zlib.error)
 
 
 class ProgramError(Exception):
@@ -240,7 +245,7 @@ class Program:
         except FileNotFoundError:
             raise ProgramError(f"{path} does not exist; `almac compile MODEL.onnx -o FOLDER` makes one") \
                 from None
-        except (OSError, KeyError, zipfile.BadZipFile, EOFError, ValueError) as error:
+        except _UNREADABLE as error:
             raise ProgramError(f"{path} is not a whole program ({error}); compile the model again") \
                 from None
         if hashlib.sha256(names + body).digest() != digest:

@@ -214,7 +214,8 @@ def schedule(graph: Graph, config: ArrayConfig) -> Schedule:
             case Conv() | SumPool() | MaxPool() | Add() | Table():
                 follower = _follower(graph, op)
                 output = op if follower is None else follower
-                table = _private_table(graph, output.output)
+                # A command has one table: one behind a table is a layer of its own.
+                table = None if isinstance(op, Table) else _private_table(graph, output.output)
                 target = output.output if table is None else table.output
                 done |= {id(output), id(table)}
                 raw = isinstance(op, Conv | SumPool) and follower is None

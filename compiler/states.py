@@ -1,6 +1,6 @@
 """What a tensor of the model is while the importer walks over it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -8,26 +8,40 @@ import numpy as np
 from almac.compiler.graph import CompileError, Value
 from almac.compiler.onnx_model import Node
 
-__all__ = ["Chain", "Codes", "Real", "State", "Sum", "Unsupported", "Weight"]
+__all__ = ["Chain", "Codes", "Layout", "Real", "State", "Sum", "Unsupported", "Weight"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """A reshape, or a transposition to ``order``, that makes the shape ``shape``."""
+
+    source: str
+    shape: tuple[int, ...]
+    order: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Real:
-    """An input of the model that nothing has quantized yet."""
+    """An input of the model that nothing has quantized yet, in another layout if there are ``layouts``."""
 
     name: str
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
+    layouts: tuple[Layout, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Codes:
-    """Codes of the value ``name``, read with this scale and zero point (those of the device)."""
+    """Codes of the value ``name``, read with this scale and zero point (those of the device).
+
+    ``real`` says whether a dequantizer has made real numbers of them: a model may compute on both.
+    """
 
     name: str
     scale: float
     zero_point: int
     unsigned: bool
+    real: bool
 
     def is_value(self, value: Value) -> bool:
         """Whether quantizing to ``value`` changes no code."""
@@ -37,12 +51,18 @@ class Codes:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Weight:
-    """A constant behind a dequantizer: ``scale * (codes - zero_point)``."""
+    """A constant behind a dequantizer: ``scale * (codes - zero_point)``.
+
+    With ``block``, a scale is of so many consecutive indices of ``axis``. ``rest`` are what has been added to
+    it: further planes of the same weights.
+    """
 
     codes: np.ndarray
     scale: np.ndarray
     zero_point: np.ndarray
     axis: int
+    block: int = 0
+    rest: tuple["Weight", ...] = ()
 
     def along(self, axis: int) -> tuple[np.ndarray, np.ndarray]:
         """Integers, and their scale for each index of ``axis``: int64[...], float32[n]."""
@@ -54,9 +74,19 @@ class Weight:
         if self.axis % rank != axis % rank:
             raise CompileError(f"its weights have a scale for each index of axis {self.axis}; supported: "
                                f"axis {axis}, the output channels")
+        if self.scale.size != count or self.zero_point.size not in (1, count):
+            raise CompileError(f"its weights have {self.scale.size} scales and {self.zero_point.size} zero "
+                               f"points for {count} output channels")
         shape = [-1 if k == axis % rank else 1 for k in range(rank)]
         points = np.broadcast_to(self.zero_point.reshape(-1), (count,))
         return self.codes - points.reshape(shape), self.scale.reshape(-1).astype(np.float32)
+
+    def transposed(self, order: tuple[int, ...]) -> "Weight":
+        """The same numbers with their axes in another order."""
+        scale = self.scale.transpose(order) if self.block else self.scale
+        return replace(self, codes=self.codes.transpose(order), scale=scale,
+                       axis=order.index(self.axis % self.codes.ndim),
+                       rest=tuple(weight.transposed(order) for weight in self.rest))
 
     def real(self) -> np.ndarray:
         """Real values: float32[n] of a vector."""
@@ -69,23 +99,22 @@ class Sum:
 
     a: Codes
     b: Codes
-    source: str
     low: float = -np.inf
     high: float = np.inf
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Chain:
-    """Functions of one code, one after the other, from the tensor ``start`` on."""
+    """Functions of one code, in order, from the tensors ``starts`` on, which are all the codes dequantized."""
 
     codes: Codes
-    start: str
+    starts: tuple[str, ...]
     nodes: tuple[Node, ...] = ()
 
 
 @dataclass(frozen=True)
 class Unsupported:
-    """What an unsupported node makes; whoever reads it is not named again."""
+    """What an unsupported node makes."""
 
 
 State: TypeAlias = Any

@@ -4,10 +4,16 @@ import numpy as np
 
 from almac.compiler.graph import CompileError, Planes
 
-__all__ = ["to_planes"]
+__all__ = ["common_scale", "grouped_planes", "to_planes"]
 
 #: Planes of balanced ternary whose scales 3**p fit into 8 bits.
 _MOST_PLANES = 6
+
+#: Greatest magnitude of a group scale.
+_MOST_ALPHA = 255
+
+#: How far a float32 ratio of two rounded scales may be from an integer, relative.
+_RATIO = 4 * 2.0 ** -24
 
 
 def to_planes(weights: np.ndarray) -> Planes:
@@ -27,7 +33,7 @@ def to_planes(weights: np.ndarray) -> Planes:
     """
     weights = np.asarray(weights, np.int64)
     factor = int(np.gcd.reduce(weights, axis=None)) or 1
-    factor = factor if factor * 3 ** (_planes(weights // factor) - 1) <= 255 else 1
+    factor = factor if factor * 3 ** (_planes(weights // factor) - 1) <= _MOST_ALPHA else 1
     rest = weights // factor
     count = _planes(rest)
     if count > _MOST_PLANES:
@@ -42,6 +48,61 @@ def to_planes(weights: np.ndarray) -> Planes:
     alpha = factor * 3 ** np.arange(count, dtype=np.int64)
     shape = (count, weights.shape[0], 1)
     return Planes(trits=trits, alpha=np.broadcast_to(alpha[:, None, None], shape).copy())
+
+
+def grouped_planes(parts: list[tuple[np.ndarray, np.ndarray]]) -> Planes:
+    """Planes of a sum of weights whose scales are of groups of input channels.
+
+    Parameters
+    ----------
+    parts : list of (int[K, C, R, S], int[K, G])
+        Integers, and the factor of each group; all parts have the same groups.
+
+    Raises
+    ------
+    CompileError
+        If a group scale gets beyond 8 bits.
+    """
+    digits = [to_planes(weights) for weights, _ in parts]
+    alpha = np.concatenate([planes.alpha * factors for planes, (_, factors) in zip(digits, parts, strict=True)])
+    if np.abs(alpha).max(initial=0) > _MOST_ALPHA:
+        raise CompileError(f"its group scales are up to {np.abs(alpha).max()} times the least one; "
+                           f"supported: {_MOST_ALPHA}")
+    return Planes(trits=np.concatenate([planes.trits for planes in digits]), alpha=alpha)
+
+
+def common_scale(scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Write each row of scales as integers of at most 8 bits times one scale.
+
+    Parameters
+    ----------
+    scales : float32[K, M]
+        Greater than zero.
+
+    Returns
+    -------
+    unit, factors : float32[K], int64[K, M]
+
+    Raises
+    ------
+    CompileError
+        If there are no such integers for a row.
+    """
+    least = scales.min(axis=1, keepdims=True).astype(np.float64)
+    unit = np.zeros(len(scales), np.float32)
+    factors = np.zeros(scales.shape, np.int64)
+    for divisor in range(_MOST_ALPHA, 0, -1):
+        # The smallest divisor comes last, and stays.
+        ratio = scales / least * divisor
+        near = np.rint(ratio)
+        fits = ((np.abs(ratio - near) <= _RATIO * near) & (near <= _MOST_ALPHA)).all(axis=1)
+        factors[fits] = near[fits].astype(np.int64)
+        unit[fits] = (least[fits, 0] / divisor).astype(np.float32)
+    if not unit.all():
+        row = int(np.argmin(unit))
+        raise CompileError(f"its group scales for output channel {row} are not integers of at most 8 bits "
+                           "times one scale; quantize with such scales")
+    return unit, factors
 
 
 def _planes(weights: np.ndarray) -> int:

@@ -1,11 +1,19 @@
 """What host and device say to each other: the only definition of the frames.
 
 A frame is a header, a payload and the CRC-32 (IEEE 802.3) of both, little endian, between SLIP delimiters
-(RFC 1055). Every request is answered by one response with its sequence number. The device executes the
-request whose number it expects, and counts on; it answers older ones again without writing or starting anything
-a second time, and newer ones with :attr:`Status.SEQUENCE`, since one before them was lost. So the host may have
-several frames under way, and repeats from the one that was not answered. A frame that is too short, too long or
-has the wrong CRC is no frame at all; nothing takes effect before the CRC of all of it has been checked.
+(RFC 1055). A frame that is too short, longer than the device's queue or has the wrong CRC is no frame at all;
+nothing takes effect before the CRC of all of it has been checked.
+
+Every request is answered by one response with its sequence number:
+
+- IDENTIFY is always executed; the request with the next number is expected after it.
+- The request that is expected is executed and counted, whether it is refused or not.
+- An older one (by up to 128) is a repetition, since its answer was lost. READ and STATUS are executed again. WRITE
+  and RUN are not: they are answered OK, and the latest request as it was before.
+- A newer one is answered :attr:`Status.SEQUENCE` and not looked at, since one before it was lost. So is every one
+  after a reset, until there is an IDENTIFY.
+
+So the host may have several frames under way, and repeats from the one that was not answered.
 """
 
 from amaranth.lib import data, enum
@@ -50,9 +58,9 @@ class Status(enum.Enum, shape=8):
     """What became of a request."""
 
     OK = 0
-    #: A frame before this one was lost; this one was not looked at.
+    #: A frame before this one was lost, or the device was reset; this one was not looked at.
     SEQUENCE = 1
-    #: No such request, memory or word, or a payload that is shorter than announced.
+    #: No such request, memory or word; or a payload of another length than announced, whose words are written.
     BAD = 2
     #: Not while a run is going on.
     BUSY = 3

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from almac.compiler.graph import Add, Conv, Dequantize, Quantize, Requantize, SumPool
-from almac.compiler.weights import to_planes
 from almac.sim.golden import apply, convolve, folded
 from almac.sim.oracle import oracle_tensors
 
@@ -100,9 +99,9 @@ def _bound(graph, op, known, got, want):
         return None
     match op:
         case Requantize():
-            producer = graph.producer(op.inputs[0])
-            total, terms = _magnitude(producer, known)
-            exact = (_channels(op.multiplier, total) * known[op.inputs[0]]
+            acc = known[op.inputs[0]]
+            total, terms = _magnitude(graph.producer(op.inputs[0]), known, acc)
+            exact = (_channels(op.multiplier, total) * acc
                      + _channels(op.offset, total)) / 2.0 ** _channels(op.shift, total)
             scale = _channels(op.multiplier, total) / 2.0 ** _channels(op.shift, total)
             size = total * scale + np.abs(_channels(op.offset, total)
@@ -115,7 +114,7 @@ def _bound(graph, op, known, got, want):
             exact = (first + second + op.offset) / unit
             return _near_tie(exact, (abs(first) + abs(second) + abs(op.offset)) / unit, 2)
         case Dequantize() if graph.values[op.inputs[0]].kind == "acc":
-            total, terms = _magnitude(graph.producer(op.inputs[0]), known)
+            total, terms = _magnitude(graph.producer(op.inputs[0]), known, known[op.inputs[0]])
             size = total * _channels(op.scale, total) + np.abs(_channels(op.bias, total))
             error = (terms + _OTHER_ROUNDINGS) * _EPSILON * size
             return error.reshape(got.shape)
@@ -129,17 +128,16 @@ def _near_tie(exact, size, terms):
     return (distance <= error).astype(np.float64)
 
 
-def _magnitude(op, known):
-    """Sum of the magnitudes of the terms of each accumulator, and how many there are at most."""
+def _magnitude(op, known, acc):
+    """Sum of the magnitudes of the terms of each of the accumulators ``acc``, and how many there are at most."""
     codes = known[op.inputs[0]].astype(np.int64)
     match op:
         case Conv(weight=weight):
-            # The planes of the magnitudes: all trits positive, on what the codes are from zero.
-            magnitudes = to_planes(np.abs(weight.dense()))
-            total = convolve(replace(op, weight=magnitudes, pad_code=0), np.abs(codes - op.pad_code))
-            return total.astype(np.float64), int(np.prod(weight.trits.shape[2:]))
+            # All weights positive, on what the codes are from zero.
+            total = convolve(replace(op, pad_code=0), np.abs(codes - op.pad_code), np.abs(weight.dense()))
+            return total.reshape(acc.shape).astype(np.float64), int(np.prod(weight.trits.shape[2:]))
         case SumPool(kernel=(rows, columns)):
-            return np.full((1, 1, *(1,) * (codes.ndim - 2)), 255.0 * rows * columns), rows * columns
+            return np.full(acc.shape, 255.0 * rows * columns), rows * columns
     raise TypeError(f"nothing known of the terms of {op!r}")
 
 

@@ -59,6 +59,7 @@ class DeviceModel:
         self._on_run = on_run
         self._queue_bytes = queue_bytes
         self._expected = 0
+        self._identified = False
         self._latest = Status.OK
         self._frame = bytearray()
         self._escaped = False
@@ -99,12 +100,14 @@ class DeviceModel:
     def _serve(self, request, payload):
         """Status and payload of the answer to a request; counts and executes it if it is the expected one."""
         ahead = (request.sequence - self._expected) % 256
-        if request.kind == Request.IDENTIFY.value or ahead == 0:
+        if request.kind == Request.IDENTIFY.value:
+            self._identified, ahead = True, 0
+        if not self._identified or 0 < ahead < 128:
+            return Status.SEQUENCE, b""
+        if ahead == 0:
             self._expected = (request.sequence + 1) % 256
             self._latest, answer = self._execute(request, payload)
             return self._latest, answer
-        if ahead < 128:
-            return Status.SEQUENCE, b""
         if request.kind in (Request.READ.value, Request.STATUS.value):
             return self._execute(request, payload)
         if ahead == 255 and request.kind in (Request.WRITE.value, Request.RUN.value):

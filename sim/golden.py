@@ -13,6 +13,7 @@ from almac.compiler.graph import (
     Reshape,
     SumPool,
     Table,
+    Transpose,
 )
 from almac.sim.rounding import saturate, shift_half_even
 
@@ -72,6 +73,8 @@ def apply(graph, op, args):
             return np.array(op.table, np.int8)[args[0].astype(np.int16) + _CODE]
         case Reshape():
             return args[0].reshape(-1, *value.shape)
+        case Transpose(order=order):
+            return args[0].transpose(0, *(k + 1 for k in order))
     raise TypeError(f"golden model does not implement {op!r}")
 
 
@@ -99,7 +102,9 @@ def _dequantize(op, source, codes):
         return codes.view(np.uint8) ^ np.uint8(128) if source.unsigned else codes
     channel = (1, -1, *(1,) * (codes.ndim - 2))
     scale, bias = (np.asarray(v, np.float32).reshape(channel) for v in (op.scale, op.bias))
-    return ((codes - op.zero_point).astype(np.float32) * scale + bias).astype(np.float32)
+    # Wide: a code less its zero point has nine bits.
+    steps = codes.astype(np.int64) - op.zero_point
+    return (steps.astype(np.float32) * scale + bias).astype(np.float32)
 
 
 def _windows(op, x, pad, shape):
@@ -119,14 +124,19 @@ def _windows(op, x, pad, shape):
     return windows if shape is None else windows[:, :, :positions[0], :positions[1]]
 
 
-def convolve(op, x):
+def convolve(op, x, weight=None):
     """Accumulators of a batch of codes, through matrix products of floats that are wide enough to be exact.
+
+    Parameters
+    ----------
+    weight : int64[K, C, R, S] or None
+        Other weights than those of ``op``.
 
     Returns
     -------
     int64[N, K, P, Q]
     """
-    weight = op.weight.dense()
+    weight = op.weight.dense() if weight is None else weight
     count, per_group, rows, columns = weight.shape
     greatest = int(np.abs(weight).sum(axis=(1, 2, 3)).max()) * 2 * _CODE
     dtype = np.float32 if greatest < 1 << 24 else np.float64

@@ -64,9 +64,10 @@ def encode(trits):
     ValueError
         If a value is not a trit.
     """
-    trits = np.asarray(trits).astype(np.int64)
+    trits = np.asarray(trits)
     if not np.isin(trits, (-1, 0, 1)).all():
         raise ValueError("Ternary weights must be -1, 0 or 1")
+    trits = trits.astype(np.int64)
     lanes = trits.shape[-1]
     bits = np.zeros((*trits.shape[:-1], 2 * lanes), np.uint8)
 

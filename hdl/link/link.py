@@ -19,6 +19,8 @@ class Link(wiring.Component):
     Parameters
     ----------
     config : ArrayConfig
+    queue_bytes : int
+        Bytes of requests that may wait, a power of two; also the longest frame that is taken.
 
     Members
     -------
@@ -32,8 +34,9 @@ class Link(wiring.Component):
         As in :class:`almac.hdl.engine.Engine`, from the other side.
     """
 
-    def __init__(self, config):
+    def __init__(self, config, *, queue_bytes=4096):
         self.config = config
+        self.queue_bytes = queue_bytes
         super().__init__({
             "rx": In(stream.Signature(8)),
             "tx": Out(stream.Signature(8)),
@@ -47,7 +50,7 @@ class Link(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.decoder = decoder = SlipDecoder()
-        m.submodules.queue = queue = PacketQueue()
+        m.submodules.queue = queue = PacketQueue(depth=self.queue_bytes)
         m.submodules.service = service = Service(self.config)
         m.submodules.appender = appender = CrcAppender()
         m.submodules.encoder = encoder = SlipEncoder()

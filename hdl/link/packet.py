@@ -25,7 +25,8 @@ class PacketQueue(wiring.Component):
 
     Timing
     ------
-    A byte per cycle in and out. A packet is offered from the second cycle after its end on.
+    A byte per cycle in and out. The first byte of a packet is offered ``LATENCY`` cycles after the end of its
+    frame was taken, if no other packet is before it. A read never meets a write of the same byte.
 
     Parameters
     ----------
@@ -37,6 +38,8 @@ class PacketQueue(wiring.Component):
     i : In(stream.Signature(MARKED_BYTE))
     o : Out(stream.Signature(PACKET_BYTE))
     """
+
+    LATENCY = 4
 
     def __init__(self, *, depth=4096):
         if depth < 2 or depth & (depth - 1):

@@ -77,6 +77,7 @@ class Service(wiring.Component):
         request = Signal(REQUEST)
         index = Signal(range(REQUEST.size // 8 + 1))
         expected = Signal(8)
+        identified = Signal()
         latest = Signal(Status)
         outcome = Signal(Status)
         ended = Signal()
@@ -86,6 +87,7 @@ class Service(wiring.Component):
         m.d.comb += [
             verdict.request.eq(request),
             verdict.expected.eq(expected),
+            verdict.identified.eq(identified),
             verdict.latest.eq(latest),
             verdict.busy.eq(self.status.busy[0]),
         ]
@@ -188,6 +190,7 @@ class Service(wiring.Component):
                         with m.Switch(request.kind):
                             with m.Case(Request.IDENTIFY):
                                 m.d.sync += [
+                                    identified.eq(1),
                                     answer.eq(Cat(header, identity(self.config))),
                                     answer_left.eq((RESPONSE.size + IDENTITY.size) // 8),
                                 ]

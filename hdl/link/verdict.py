@@ -29,6 +29,8 @@ class Verdict(wiring.Component):
     request : In(REQUEST)
     expected : In(8)
         Sequence number that comes next.
+    identified : In(1)
+        There has been an IDENTIFY since reset.
     latest : In(Status)
         What became of the request before that one.
     busy : In(1)
@@ -43,6 +45,7 @@ class Verdict(wiring.Component):
         super().__init__({
             "request": In(REQUEST),
             "expected": In(8),
+            "identified": In(1),
             "latest": In(Status),
             "busy": In(1),
             "status": Out(Status),
@@ -86,7 +89,7 @@ class Verdict(wiring.Component):
 
         with m.If(changes & (ahead == -1)):
             m.d.comb += self.status.eq(self.latest)
-        with m.If((ahead > 0) & ~identifying):
+        with m.If((~self.identified | (ahead > 0)) & ~identifying):
             m.d.comb += self.status.eq(Status.SEQUENCE)
 
         return m

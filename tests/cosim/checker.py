@@ -9,8 +9,7 @@ __all__ = ["Checker", "start"]
 async def start(dut, *inputs):
     """Drive inputs low, then start the clock and reset.
 
-    In this order: registers that take an unknown with the very first edge keep it beyond the reset
-    of those that have none (memories), and simulators differ in what an unknown does.
+    In this order: the first edge must not find inputs that nobody drives yet.
     """
     dut.rst.value = 1
     for name in inputs:

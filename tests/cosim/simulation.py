@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import subprocess
-import warnings
 import xml.etree.ElementTree as ET
 from importlib.metadata import version
 from pathlib import Path
@@ -33,11 +32,8 @@ class SimulationError(AssertionError):
 
 def to_verilog(component, name="dut"):
     """Verilog of a component; the same text every time and everywhere."""
-    with warnings.catch_warnings():
-        # Memories' attributes do not survive the way through Yosys; nothing here wants them.
-        warnings.simplefilter("ignore")
-        return verilog.convert(component, name=name, ports=_ports(component), emit_src=False,
-                               strip_internal_attrs=True)
+    return verilog.convert(component, name=name, ports=_ports(component), emit_src=False,
+                           strip_internal_attrs=True)
 
 
 def _ports(component):

@@ -72,9 +72,9 @@ def test_decoder(name):
 def test_decoder_inverts_encoder(pace):
     rng = np.random.default_rng(1)
     # Half of the bytes are those that matter.
-    special = rng.choice([END, ESC, ESC_END, ESC_ESC], 400)
-    content = np.where(rng.integers(0, 2, 400), special, rng.integers(0, 256, 400)).tolist()
-    beats = [beat for first in range(0, 400, 40) for beat in marked(content[first:first + 40])]
+    special = rng.choice([END, ESC, ESC_END, ESC_ESC], 200)
+    content = np.where(rng.integers(0, 2, 200), special, rng.integers(0, 256, 200)).tolist()
+    beats = [beat for first in range(0, 200, 20) for beat in marked(content[first:first + 20])]
     length = len(beats) + sum(byte in (END, ESC) for byte in content)
     line, _ = run(SlipEncoder(), beats, length, **paces(pace))
     assert line.count(END) == 10

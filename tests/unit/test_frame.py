@@ -1,5 +1,6 @@
 import re
 import zlib
+from pathlib import Path
 
 import pytest
 from amaranth.lib.crc.catalog import CRC32_ETHERNET
@@ -67,7 +68,6 @@ def test_what_is_no_response(content):
 
 def test_formats_are_defined_once():
     """Numbers of the frame format occur in hdl/frame.py only."""
-    from pathlib import Path
     root = Path(frame.__file__).parents[1]
     sources = [path for folder in ("hdl", "host", "sim") for path in (root / folder).rglob("*.py")
                if path.name != "frame.py"]

@@ -1,0 +1,58 @@
+"""Functions of codes: sums with one rounding, and tables."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from almac.compiler.graph import Add, CompileError, Value
+from almac.compiler.onnx_model import Model, run_nodes
+from almac.compiler.scales import code_of, fixed_point
+from almac.compiler.states import Chain, Codes, Sum
+
+__all__ = ["FUNCTIONS", "add", "table"]
+
+#: Operators of one tensor, element by element; with constants of one number, the binary ones too.
+FUNCTIONS = {
+    "Abs", "Add", "Ceil", "Clip", "Div", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish",
+    "LeakyRelu", "Log", "Max", "Min", "Mish", "Mul", "Neg", "PRelu", "Pow", "Reciprocal", "Relu", "Round",
+    "Selu", "Sigmoid", "Sign", "Softplus", "Softsign", "Sqrt", "Sub", "Tanh", "ThresholdedRelu",
+}
+
+#: Greatest shift of the left operand of a sum.
+_MOST_LEFT = 15
+
+
+def add(state: Sum, value: Value, common: dict[str, Any]) -> Add:
+    """Both scales with one exponent; the operand with the larger scale is shifted to it."""
+    operands = []
+    for codes in (state.a, state.b):
+        multiplier, shift = fixed_point(np.array([codes.scale], np.float32) / np.float32(value.scale))
+        operands.append((codes, int(multiplier[0]), int(shift[0])))
+    # The least shift belongs to the largest scale.
+    (a, a_multiplier, a_shift), (b, b_multiplier, b_shift) = sorted(operands, key=lambda item: item[2])
+    left = b_shift - a_shift
+    if left > _MOST_LEFT:
+        raise CompileError(f"adds tensors whose scales differ 2**{left} times; supported: up to "
+                           f"2**{_MOST_LEFT}; quantize both with similar scales")
+    offset = -((a.zero_point << left) * a_multiplier + b.zero_point * b_multiplier)
+    return Add(inputs=(a.name, b.name),
+               multipliers=(a_multiplier, b_multiplier), left=left, offset=offset, shift=b_shift,
+               zero_point=value.zero_point, low=code_of(state.low, value.scale, value.zero_point),
+               high=code_of(state.high, value.scale, value.zero_point), **common)
+
+
+def table(state: Codes | Chain, value: Value, model: Model, constants: Mapping[str, np.ndarray],
+          ) -> tuple[int, ...]:
+    """The float32 definition, for all 256 codes."""
+    codes = state if isinstance(state, Codes) else state.codes
+    steps = np.arange(-128, 128, dtype=np.int64) - codes.zero_point
+    real = steps.astype(np.float32) * np.float32(codes.scale)
+    # Outside the domain of a function (Log, Sqrt) there is no code; the model has none there either.
+    with np.errstate(all="ignore"):
+        if isinstance(state, Chain):
+            real = run_nodes(state.nodes, model.opset, dict.fromkeys(state.starts, real), constants)
+        if real.shape != steps.shape or np.isnan(real).any():
+            raise CompileError("is not a number for every code; limit its input with Clip first")
+        codes_out = np.rint(real / np.float32(value.scale)) + value.zero_point
+    return tuple(int(code) for code in np.clip(codes_out, -128, 127))

@@ -1,0 +1,104 @@
+"""Scales and zero points of QuantizeLinear and DequantizeLinear."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from almac.compiler.graph import CompileError, Value
+from almac.compiler.onnx_model import Node
+from almac.compiler.states import State, Weight
+
+__all__ = ["Parameters", "parameters"]
+
+_DEFAULTS = {2: np.uint8, 3: np.int8}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Parameters:
+    """Checked parameters of a quantizer or dequantizer; the zero point has the type of the codes."""
+
+    scale: np.ndarray
+    zero_point: np.ndarray
+    axis: int
+    block: int
+
+    def value(self) -> Value:
+        """What an activation with these parameters holds, as the device does; without its shape.
+
+        Raises
+        ------
+        CompileError
+            If an activation cannot have them.
+        """
+        if self.scale.size != 1 or self.zero_point.size != 1:
+            raise CompileError("activations with a scale per channel; supported: one per tensor")
+        unsigned = self.zero_point.dtype == np.uint8
+        if not unsigned and self.zero_point.dtype != np.int8:
+            raise CompileError(f"activations of {self.zero_point.dtype}; supported: int8, uint8")
+        return Value(shape=(), scale=float(self.scale.reshape(-1)[0]), unsigned=unsigned,
+                     zero_point=int(self.zero_point.reshape(-1)[0]) - 128 * unsigned)
+
+    def weight(self, codes: np.ndarray) -> Weight:
+        """Constant codes behind a dequantizer."""
+        integers = codes.astype(np.int64)
+        axis = self.axis % max(codes.ndim, 1)
+        if self.block:
+            _check_blocks(codes.shape, self.scale.shape, axis, self.block)
+        elif self.scale.size not in (1, *codes.shape[axis:axis + 1]):
+            raise CompileError(f"{self.scale.size} scales for the axis {axis} of {list(codes.shape)}")
+        return Weight(codes=integers, scale=self.scale, zero_point=self.zero_point.astype(np.int64),
+                      axis=axis, block=self.block)
+
+    def quantize(self, x: np.ndarray) -> np.ndarray:
+        """Codes of constant real numbers, by the float32 definition."""
+        if self.block:
+            raise CompileError("quantizes constants in blocks; supported: constants that are quantized already")
+        limits: Any = ml_dtypes.iinfo(self.zero_point.dtype)  # type: ignore[no-untyped-call]
+        scale, zero_point = (self._along(array, x) for array in (self.scale, self.zero_point.astype(np.int64)))
+        codes = np.rint(x.astype(np.float32) / scale) + zero_point
+        return np.clip(codes, int(limits.min), int(limits.max)).astype(np.int64).astype(self.zero_point.dtype)
+
+    def _along(self, parameter: np.ndarray, x: np.ndarray) -> np.ndarray:
+        if parameter.size == 1:
+            return parameter.reshape(())
+        axis = self.axis % x.ndim
+        if parameter.size != x.shape[axis]:
+            raise CompileError(f"{parameter.size} scales for the axis {axis} of {list(x.shape)}")
+        return parameter.reshape([-1 if k == axis else 1 for k in range(x.ndim)])
+
+
+def parameters(node: Node, inputs: list[State], codes: np.ndarray | None = None) -> Parameters:
+    """Parameters of ``node``, whose inputs are in the states ``inputs``; a dequantizer's of constant ``codes``.
+
+    Raises
+    ------
+    CompileError
+        If they are not constants, or no scale.
+    """
+    scale = inputs[1] if len(inputs) > 1 else None
+    if not isinstance(scale, np.ndarray):
+        raise CompileError("its scale is not a constant")
+    scale = scale.astype(np.float32)
+    if not (np.isfinite(scale).all() and (scale > 0).all()):
+        raise CompileError(f"its scale is {scale.reshape(-1)[:4].tolist()}; scales must be finite and "
+                           "greater than zero")
+    zero_point = inputs[2] if len(inputs) > 2 else None
+    if zero_point is None:
+        kind = _DEFAULTS.get(node.integer("output_dtype", 2))
+        if kind is None:
+            raise CompileError(f"output_dtype = {node.integer('output_dtype', 0)}; supported: INT8, UINT8, or a "
+                               "zero point of the type")
+        zero_point = np.zeros((), kind if codes is None else codes.dtype)
+    if not isinstance(zero_point, np.ndarray):
+        raise CompileError("its zero point is not a constant")
+    return Parameters(scale=scale, zero_point=zero_point, axis=node.integer("axis", 1),
+                      block=node.integer("block_size", 0))
+
+
+def _check_blocks(shape: tuple[int, ...], scales: tuple[int, ...], axis: int, block: int) -> None:
+    expected = tuple(-(-size // block) if k == axis else size for k, size in enumerate(shape))
+    if scales != expected:
+        raise CompileError(f"scales of the shape {list(scales)} for {list(shape)} in blocks of {block}; "
+                           f"expected: {list(expected)}")
