@@ -1,4 +1,4 @@
-"""ONNX networks on FPGAs: ternary weights, 8-bit activations, no DSP blocks in the array.
+"""ONNX networks on FPGAs: ternary weights, 8-bit activations, no DSP blocks in the dot products.
 
 The whole of the public interface::
 

@@ -20,7 +20,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
                   help="ONNX networks on FPGAs: ternary weights, 8-bit activations.")
 
 #: Everything but results.
-console = Console(stderr=True, highlight=False)
+console = Console(stderr=True, highlight=False, soft_wrap=True)
 
 #: A user's mistakes, and what the world does to us: one paragraph, no traceback.
 _EXPECTED = (CompileError, HostError, InputFileError, ProgramError, SimulatorError, TargetError)

@@ -20,7 +20,7 @@ def print_report(summary):
     table.add_section()
     table.add_row("all", "", str(sum(layer["commands"] for layer in summary["layers"])),
                   f"{summary['macs']:,}", f"{summary['cycles']:,}", f"{summary['utilisation']:.3f}", "")
-    console = Console()
+    console = Console(soft_wrap=True)
     console.print(table)
     link = summary["link"]
     console.print(f"cycles are predicted; input {link['input_bytes']} and result "
@@ -34,7 +34,7 @@ def print_report(summary):
 
 def print_verification(summary):
     """Whether all is equal; if not, where it begins to differ."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     if difference := summary["first_difference"]:
         console.print(f"DIFFERENT ({difference.pop('stage')})")
         for name, value in difference.items():

@@ -27,7 +27,7 @@ _WHOLE = 8
 #: Answers on a line.
 _PER_LINE = 16
 
-console = Console(highlight=False)
+console = Console(highlight=False, soft_wrap=True)
 
 
 def main():

@@ -199,7 +199,7 @@ def test_faults_are_recovered(seed, rate):
     assert device.runs == list(range(12))
     for space, memory in expected.items():
         assert np.array_equal(device.memories[space], memory), space
-    assert line.faults > 3
+    assert line.faults > 0
 
 
 def test_sequence_numbers_wrap():
