@@ -337,10 +337,9 @@ class _Importer:
             case Linear():
                 acc = close_linear(state, self.ops, self.values)
                 self._emit(dequantized(acc, f"{name}/user", state), Value(shape=state.shape, kind="real"))
-                self.renamed |= {f"{name}/user": name, acc: f"{name}/acc"}
+                self.renamed[f"{name}/user"] = name
             case Codes():
-                # Where the model's output are the codes, these need a name of their own.
-                if not state.real or state.name == name:
+                if not state.real:
                     self.renamed[state.name] = f"{name}/codes"
                 self._emit(dequantized(state.name, f"{name}/user", state, name),
                            Value(shape=self._shape(state), kind="real"))
@@ -350,6 +349,9 @@ class _Importer:
             case _:
                 self.problems.append(f"output {name!r}: nothing quantized reaches it; quantize the "
                                      "tensor, or cut the model before it")
+        # What the user gets has the name of the output; the value that it is made of needs another.
+        if name in self.values:
+            self.renamed.setdefault(name, f"{name}/{'acc' if self.values[name].kind == 'acc' else 'codes'}")
         return name
 
 

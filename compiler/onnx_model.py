@@ -130,7 +130,7 @@ def _evaluator(nodes: Sequence[Node], opset: int, constants: Mapping[str, np.nda
 
 def _read(path: Path) -> tuple[str, onnx.ModelProto]:
     if not path.is_file():
-        raise CompileError(f"{path} is not a file")
+        raise CompileError(f"{path} does not exist" if not path.exists() else f"{path} is not a file")
     try:
         return str(path), onnx.load(path)
     except (DecodeError, OSError, ValueError, onnx.checker.ValidationError) as error:

@@ -36,13 +36,14 @@ def fixed_point(scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     ValueError
         If a scale is 2**24 or more.
     """
-    mantissa, exponent = np.frexp(np.asarray(scale, np.float32).astype(np.float64))
+    scale = np.asarray(scale, np.float32)
+    if not (scale < 2.0 ** _MANTISSA).all():
+        raise ValueError(f"scale must be below 2**{_MANTISSA}, not {np.max(scale)!r}")
+    mantissa, exponent = np.frexp(scale.astype(np.float64))
     multiplier = (mantissa * (1 << _MANTISSA)).astype(np.int64)
     shift = np.where(multiplier == 0, _MANTISSA, _MANTISSA - exponent.astype(np.int64))
-    if (shift < 0).any():
-        raise ValueError(f"scale must be below 2**{_MANTISSA}, not {np.max(scale)!r}")
-    excess = np.clip(shift - _MOST_SHIFT, 0, 63)
-    return multiplier >> excess, shift - excess
+    excess = np.maximum(shift - _MOST_SHIFT, 0)
+    return multiplier >> np.minimum(excess, _MANTISSA), shift - excess
 
 
 def offset_of(bias: float, y_scale: float, shift: int) -> int:

@@ -48,7 +48,7 @@ def compare_with_oracle(graph, model, inputs):
     Parameters
     ----------
     graph : Graph
-    model : path
+    model : path or onnx.ModelProto
         The ONNX model that it comes from.
     inputs : dict[str, ndarray[N, ...]]
     """
@@ -85,9 +85,10 @@ def compare_with_oracle(graph, model, inputs):
 def _oracle_value(graph, name, oracle):
     """The oracle's tensor as the device would hold it."""
     tensor = oracle.get(name.removesuffix("/codes"))
-    if tensor is None:
-        return None
     value = graph.values[name]
+    # A real tensor of the model may bear the name of the codes that it was made of.
+    if tensor is None or value.kind == "acc" or (value.kind == "code") != (tensor.dtype.kind in "iu"):
+        return None
     if value.kind == "code" and tensor.dtype == np.uint8:
         return (tensor ^ np.uint8(128)).view(np.int8)
     return tensor

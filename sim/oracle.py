@@ -12,7 +12,7 @@ def oracle_tensors(model, inputs):
 
     Parameters
     ----------
-    model : path
+    model : path or onnx.ModelProto
     inputs : dict[str, ndarray[N, ...]]
 
     Returns
@@ -20,7 +20,8 @@ def oracle_tensors(model, inputs):
     dict[str, ndarray]
         Outputs of all quantizers of activations, and of the model.
     """
-    proto = onnx.load(model)
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model if isinstance(model, onnx.ModelProto) else onnx.load(model))
     constants = {tensor.name for tensor in proto.graph.initializer}
     known = {output.name for output in proto.graph.output}
     for node in proto.graph.node:

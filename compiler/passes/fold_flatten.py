@@ -52,4 +52,4 @@ def fold_flatten(graph: Graph) -> Graph:
 
 def _is_matrix(graph: Graph, conv: Conv) -> bool:
     kernel = conv.weight.trits.shape[3:]
-    return kernel == (1, 1) and int(np.prod(graph.values[conv.inputs[0]].shape[1:])) == 1
+    return kernel == (1, 1) and not any(conv.pads) and int(np.prod(graph.values[conv.inputs[0]].shape[1:])) == 1

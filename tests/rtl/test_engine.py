@@ -15,19 +15,19 @@ from almac.hdl.engine import Engine
 from almac.sim.bench import simulate
 from almac.sim.streams import send, take, watch_contract
 
-DEPTHS = {"act_depth": 160, "weight_depth": 256, "scale_depth": 64, "param_depth": 128, "tables": 1,
-          "command_depth": 512}
+DEPTHS = {"act_depth": 192, "weight_depth": 256, "scale_depth": 64, "param_depth": 128, "tables": 1,
+          "command_depth": 1024}
 
 MIXED = [
     ("1x1x1", {"shape": (2, 3, 3), "count": 2, "kernel": (2, 2), "pads": (1, 1, 0, 0)}),
     ("3x5x1", {"shape": (4, 4, 4), "count": 6, "kernel": (1, 1), "pads": (0, 0, 0, 0), "planes": 1}),
     ("4x4x1", {"shape": (3, 4, 5), "count": 5}),
-    ("4x8x2", {"shape": (5, 5, 4), "count": 9, "dilations": (2, 2), "pads": (2, 2, 2, 1), "planes": 1}),
-    ("8x4x2", {"shape": (9, 6, 5), "count": 10, "kernel": (3, 2), "strides": (2, 1), "planes": 1}),
+    ("4x8x2", {"shape": (5, 4, 3), "count": 9, "dilations": (2, 1), "pads": (2, 1, 2, 0), "planes": 1}),
+    ("8x4x2", {"shape": (9, 5, 4), "count": 10, "kernel": (3, 2), "strides": (2, 2), "planes": 1}),
 ]
 
 CONVS = [
-    ("4x4x1", {"raw": True, "count": 9}),
+    ("4x4x1", {"shape": (3, 3, 3), "count": 9, "raw": True}),
     ("4x4x1", {"shape": (6, 4, 4), "count": 6, "groups": 6, "kernel": (3, 3), "pads": (1, 1, 1, 1)}),
     ("8x4x1", {"shape": (8, 3, 3), "count": 5, "scale_groups": 4, "planes": 2, "kernel": (2, 2)}),
     ("2x2x1", {"shape": (8, 3, 3), "scale_groups": 2, "strides": (2, 2), "pads": (0, 1, 2, 3)}),
@@ -197,10 +197,10 @@ def test_runs_one_after_the_other():
 
 def test_words_written_during_a_run_wait_for_results():
     rng = np.random.default_rng(0)
-    program = compiled(conv_network(rng, shape=(3, 5, 5), kernel=(2, 2), count=8), "4x4x1")
+    program = compiled(conv_network(rng, shape=(3, 5, 5), kernel=(2, 2), count=8, planes=2), "4x4x1")
     images = random_images(rng, program)
     # Where the program has nothing: at the end of the memory.
-    count = 40
+    count = 30
     late = rng.integers(0, 256, (count, 4)).astype(np.uint8)
     address = program.config.act_depth - count
     assert all(place.address + place.size <= address for place in program.placements.values())

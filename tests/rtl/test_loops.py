@@ -99,8 +99,8 @@ def test_command_follows_the_final_beat():
 
 
 def test_longest_loop():
-    command = {"count": [0, 0, 0, 0, 0, 0, 2999], "address_step": [0] * 6 + [1], "scale_beats": 3000, "drain": 1,
-               "address": 60000}
+    command = {"count": [0, 0, 0, 0, 0, 0, 1199], "address_step": [0] * 6 + [1], "scale_beats": 1200, "drain": 1,
+               "address": 65000}
     _, got = run([(command, None, None)])
-    assert [beat[0] for _, beat in got] == [(60000 + k) % 65536 for k in range(3000)]
+    assert [beat[0] for _, beat in got] == [(65000 + k) % 65536 for k in range(1200)]
     assert {beat[3] for _, beat in got} == {0}
