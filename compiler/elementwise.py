@@ -6,18 +6,12 @@ from typing import Any
 import numpy as np
 
 from almac.compiler.graph import Add, CompileError, Value
-from almac.compiler.onnx_model import Model, run_nodes
+from almac.compiler.messages import FUNCTIONS, reason
+from almac.compiler.onnx_model import Model, Node, run_nodes
 from almac.compiler.scales import code_of, fixed_point
-from almac.compiler.states import Chain, Codes, Sum
+from almac.compiler.states import Chain, Codes, State, Sum
 
-__all__ = ["FUNCTIONS", "add", "table"]
-
-#: Operators of one tensor, element by element; with constants of one number, the binary ones too.
-FUNCTIONS = {
-    "Abs", "Add", "Ceil", "Clip", "Div", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish",
-    "LeakyRelu", "Log", "Max", "Min", "Mish", "Mul", "Neg", "PRelu", "Pow", "Reciprocal", "Relu", "Round",
-    "Selu", "Sigmoid", "Sign", "Softplus", "Softsign", "Sqrt", "Sub", "Tanh", "ThresholdedRelu",
-}
+__all__ = ["add", "chain", "table"]
 
 #: Greatest shift of the left operand of a sum.
 _MOST_LEFT = 15
@@ -40,6 +34,32 @@ def add(state: Sum, value: Value, common: dict[str, Any]) -> Add:
                multipliers=(a_multiplier, b_multiplier), left=left, offset=offset, shift=b_shift,
                zero_point=value.zero_point, low=code_of(state.low, value.scale, value.zero_point),
                high=code_of(state.high, value.scale, value.zero_point), **common)
+
+
+def chain(node: Node, inputs: list[State]) -> Chain:
+    """One more function of one code.
+
+    Raises
+    ------
+    CompileError
+        If the node is none, or of more than one tensor.
+    """
+    given = [state for state in inputs if state is not None and not isinstance(state, np.ndarray)]
+    if node.op not in {*FUNCTIONS, "Identity", "Dropout"} or not all(
+            isinstance(state, Codes | Chain) for state in given):
+        raise CompileError(reason(node, inputs))
+    if any(state.size != 1 for state in inputs if isinstance(state, np.ndarray)):
+        raise CompileError("its constant holds more than one number; supported on a tensor that is quantized: "
+                           "one; behind a convolution, before QuantizeLinear: one for each channel")
+    chains = [state if isinstance(state, Chain) else Chain(codes=state, starts=(name,))
+              for name, state in zip(node.inputs, inputs, strict=True) if isinstance(state, Codes | Chain)]
+    if any(chain.codes != chains[0].codes for chain in chains):
+        raise CompileError(f"{node.op} of two tensors; supported: Add of two that are quantized, and functions "
+                           "of one; quantize what it reads")
+    # Each node once, in the order of the model.
+    nodes = {before.name: before for chain in chains for before in chain.nodes}
+    starts = {start for chain in chains for start in chain.starts}
+    return Chain(codes=chains[0].codes, starts=tuple(sorted(starts)), nodes=(*nodes.values(), node))
 
 
 def table(state: Codes | Chain, value: Value, model: Model, constants: Mapping[str, np.ndarray],

@@ -1,12 +1,18 @@
 """What the importer says about a model that it cannot import."""
 
-from almac.compiler.elementwise import FUNCTIONS
 from almac.compiler.graph import CompileError
 from almac.compiler.linear import Linear
 from almac.compiler.onnx_model import Model, Node
 from almac.compiler.states import Chain, Codes, Real, State, Sum, Unsupported
 
-__all__ = ["reason", "shape_text", "unsupported"]
+__all__ = ["FUNCTIONS", "reason", "shape_text", "unsupported"]
+
+#: Operators of one tensor, element by element; with constants of one number, the binary ones too.
+FUNCTIONS = {
+    "Abs", "Add", "Ceil", "Clip", "Div", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish",
+    "LeakyRelu", "Log", "Max", "Min", "Mish", "Mul", "Neg", "PRelu", "Pow", "Reciprocal", "Relu", "Round",
+    "Selu", "Sigmoid", "Sign", "Softplus", "Softsign", "Sqrt", "Sub", "Tanh", "ThresholdedRelu",
+}
 
 _TAILS = {"ArgMax", "LogSoftmax", "Softmax", "TopK"}
 

@@ -40,7 +40,9 @@ def pool_window(node: Node, shape: tuple[int, ...], axes: list[int] | None = Non
                 raise CompileError(f"axes = {axes}; supported: all spatial axes")
             keep = int(node.attributes.get("keepdims", 1))
             return {"kernel": size}, (channels, *(1,) * len(spatial) * keep)
-    kernel = [int(k) for k in node.attributes["kernel_shape"]]
+    kernel = [int(k) for k in node.attributes.get("kernel_shape", ())]
+    if len(kernel) != len(spatial) or not kernel:
+        raise CompileError(f"kernel_shape = {kernel} for an input of the shape {shape}; supported: 1-D and 2-D")
     window = _window(node, shape, ((1, *kernel)[-2], kernel[-1]))
     if node.op == "AveragePool" and any(window.pads) and not node.attributes.get("count_include_pad", 0):
         raise CompileError("averages over windows of different sizes at the border; supported: no "
@@ -60,6 +62,8 @@ def _window(node: Node, shape: tuple[int, ...], kernel: tuple[int, int]) -> Wind
 
     def pair(name: str) -> tuple[int, int]:
         values = [int(v) for v in node.attributes.get(name, (1,) * len(spatial))]
+        if len(values) != len(spatial) or min(values) < 1:
+            raise CompileError(f"{name} = {values}; supported: one number above zero for each of {len(spatial)}")
         return (1, *values)[-2], values[-1]
 
     strides, dilations = pair("strides"), pair("dilations")
@@ -67,6 +71,8 @@ def _window(node: Node, shape: tuple[int, ...], kernel: tuple[int, int]) -> Wind
     span = tuple(d * (k - 1) + 1 for d, k in zip(dilations, kernel, strict=True))
     auto = node.attributes.get("auto_pad", "NOTSET")
     given = [int(v) for v in node.attributes.get("pads", (0,) * (2 * len(spatial)))]
+    if len(given) != 2 * len(spatial):
+        raise CompileError(f"pads = {given}; supported: two numbers for each of {len(spatial)} axes")
     if auto in ("SAME_UPPER", "SAME_LOWER"):
         totals = [max(0, (-(-n // s) - 1) * s + k - n)
                   for n, s, k in zip(size, strides, span, strict=True)]

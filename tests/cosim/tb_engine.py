@@ -4,6 +4,7 @@ Bytes come and answers are taken at random; the activations of every column and 
 must be those of the interpreter and of the prediction.
 """
 
+import json
 import os
 
 import cocotb
@@ -19,8 +20,7 @@ from almac.hdl.command import Space
 from almac.hdl.config import ArrayConfig
 from almac.hdl.frame import READ_WORD, STATUS, WRITE_BYTE
 
-CONFIG = ArrayConfig.parse(os.environ["SIZE"], act_depth=128, weight_depth=256, scale_depth=64,
-                           param_depth=64, tables=1, command_depth=512)
+CONFIG = ArrayConfig(**json.loads(os.environ["CONFIG"]))
 
 
 class Host:

@@ -11,22 +11,9 @@ import cocotb
 import numpy as np
 from checker import Checker, start
 from cocotb.triggers import RisingEdge
+from networks import interpret, mixed_network, random_codes
 
 from almac.compiler.emit import emit
-from almac.compiler.graph import (
-    Add,
-    Conv,
-    Dequantize,
-    Graph,
-    MaxPool,
-    Planes,
-    Quantize,
-    Requantize,
-    SumPool,
-    Table,
-    Value,
-    verify,
-)
 from almac.compiler.layout import to_words
 from almac.compiler.schedule import schedule
 from almac.hdl.command import Space
@@ -34,56 +21,12 @@ from almac.hdl.config import ArrayConfig
 from almac.hdl.frame import IDENTITY, STATUS, Request, Status
 from almac.hdl.link.service import identity
 from almac.host.frames import Deframer, request, response
-from almac.sim.interpreter import Interpreter
 
 CONFIG = ArrayConfig(**json.loads(os.environ["CONFIG"]))
 LANES = CONFIG.lanes
 
 #: Bytes of payload of a frame: small ones, to have many.
 PAYLOAD = 48
-
-
-def small_graph(rng):
-    """A bit of everything that the array does."""
-    size, channels = (5, 4, 3), 6
-    middle = (channels, 4, 3)
-    requantize = {
-        "multiplier": rng.integers(1 << 23, 1 << 24, channels), "zero_point": 2,
-        "offset": rng.integers(-1 << 30, 1 << 30, channels), "shift": rng.integers(26, 31, channels)}
-    weight = Planes(trits=rng.integers(-1, 2, (2, channels, 5, 3, 3)).astype(np.int8),
-                    alpha=rng.integers(-255, 256, (2, channels, 1)))
-    head = Planes(trits=rng.integers(-1, 2, (1, 4, channels, 1, 1)).astype(np.int8),
-                  alpha=np.ones((1, 4, 1), int))
-    ops = (
-        Quantize(inputs=("image",), output="x"),
-        Conv(inputs=("x",), output="sums", weight=weight, strides=(1, 1), dilations=(1, 1),
-             pads=(1, 1, 1, 1), pad_code=3),
-        Requantize(inputs=("sums",), output="y", **requantize),
-        MaxPool(inputs=("y",), output="pooled", kernel=(3, 3), pads=(1, 1, 1, 1)),
-        Add(inputs=("y", "pooled"), output="added", multipliers=(12345678, 9999999), left=2,
-            offset=-77777777, shift=25, zero_point=-3, low=-100),
-        Table(inputs=("added",), output="mapped",
-              table=tuple(int(code) for code in rng.integers(-128, 128, 256))),
-        SumPool(inputs=("mapped",), output="total", kernel=middle[1:]),
-        Requantize(inputs=("total",), output="mean", multiplier=np.array([(1 << 23) + 12345]),
-                   offset=np.array([123456]), shift=np.array([27])),
-        Conv(inputs=("mean",), output="scores", weight=head),
-        Dequantize(inputs=("scores",), output="result", scale=np.ones(4), bias=np.zeros(4)),
-    )
-    values = {
-        "image": Value(shape=size, kind="real"),
-        "x": Value(shape=size),
-        "sums": Value(shape=middle, kind="acc"),
-        "y": Value(shape=middle),
-        "pooled": Value(shape=middle),
-        "added": Value(shape=middle),
-        "mapped": Value(shape=middle),
-        "total": Value(shape=(channels, 1, 1), kind="acc"),
-        "mean": Value(shape=(channels, 1, 1)),
-        "scores": Value(shape=(4, 1, 1), kind="acc"),
-        "result": Value(shape=(4, 1, 1), kind="real"),
-    }
-    return verify(Graph(ops=ops, values=values, inputs=("image",), outputs=("result",)))
 
 
 class Line:
@@ -174,18 +117,11 @@ class Line:
 @cocotb.test()
 async def program_matches_interpreter(dut):
     rng = np.random.default_rng(int(os.environ["SEED"]))
-    graph = small_graph(rng)
+    graph = mixed_network(rng, shape=(5, 4, 3), count=6)
     program = emit(schedule(graph, CONFIG), graph)
     assert not program.uploads
     place = program.placements["x"]
-    images, interpreters = [], []
-    for _ in range(CONFIG.columns):
-        words = to_words(rng.integers(-128, 128, place.shape).astype(np.int8), LANES)
-        interpreter = Interpreter(program)
-        interpreter.activations[place.address:][:len(words)] = words
-        interpreter.run()
-        images.append(words.view(np.uint8))
-        interpreters.append(interpreter)
+    images = [random_codes(rng, place.shape) for _ in range(CONFIG.columns)]
 
     line = Line(dut, rng, stall=0.2)
     await line.start()
@@ -197,8 +133,9 @@ async def program_matches_interpreter(dut):
         for name, image in program.images.items():
             if len(image):
                 await line.write(check, Space[name], 0, 0, image)
-        for column, words in enumerate(images):
-            await line.write(check, Space.ACTIVATION, column, place.address, words)
+        for column, image in enumerate(images):
+            await line.write(check, Space.ACTIVATION, column, place.address,
+                             to_words(image, LANES).view(np.uint8))
 
         [answer] = await line.exchange([(Request.RUN, b"", {})])
         check.equal(answer.status, Status.OK, "answer to RUN")
@@ -212,12 +149,11 @@ async def program_matches_interpreter(dut):
 
         ends = await line.read(Space.TRACE, 0, 0, len(program.ends), 4)
         check.equal_lists(ends.copy().view("<u4")[:, 0].tolist(), list(program.ends), "end")
-        for column, interpreter in enumerate(interpreters):
-            used = max(place.address + place.size * place.parts
-                       for place in program.placements.values())
+        used = max(place.address + place.size * place.parts for place in program.placements.values())
+        for column, image in enumerate(images):
             words = await line.read(Space.ACTIVATION, column, 0, used, LANES)
-            check.equal_lists(words.view(np.int8).tolist(), interpreter.activations[:used].tolist(),
-                              f"column {column}, word ")
+            expected = interpret(program, image).activations[:used]
+            check.equal_lists(words.view(np.int8).tolist(), expected.tolist(), f"column {column}, word ")
         assert line.stalls > 100
         check.equal(line._deframer.dropped, 0, "damaged frames")
         dut._log.info("%d comparisons in %d cycles", check.count, line.cycles)
