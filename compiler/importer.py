@@ -107,7 +107,7 @@ class _Importer:
                 return self._recover(node, inputs)
             case _, _ if any(isinstance(state, Unsupported) for state in inputs):
                 return self._after_unsupported(node, inputs)
-            case "Constant", _:
+            case "Constant", _ if node.attributes:
                 return np.asarray(next(iter(node.attributes.values())))
             case "Identity" | "Dropout", [state, *_] if state is not None and not isinstance(state, Chain):
                 return state
@@ -287,8 +287,8 @@ class _Importer:
     def _constant_of(self, inputs: list[State]) -> Any:
         def constant(index: int) -> np.ndarray | None:
             state = inputs[index] if index < len(inputs) else None
-            if state is not None and not isinstance(state, np.ndarray):
-                raise CompileError(f"its input {index} is not a constant")
+            if state is not None and not (isinstance(state, np.ndarray) and state.dtype.kind == "i"):
+                raise CompileError(f"its input {index} is not an integer constant")
             return state
         return constant
 

@@ -42,18 +42,19 @@ class Linear:
         self._require_open()
         count = len(self.scale)
         match bias:
-            case Weight(codes=codes):
+            case Weight():
                 real = bias.real()
-                exact = self.bias is None and np.allclose(
+                exact = self.bias is None and bias.scale.size in (1, count) and np.allclose(
                     bias.scale.reshape(-1), self.scale, rtol=_SAME_SCALE, atol=0)
             case np.ndarray():
                 real, exact = bias, False
             case _:
                 raise CompileError("its bias is not a constant")
-        if real.size not in (1, count):
-            raise CompileError(f"its bias has {real.size} elements for {count} output channels")
+        if real.size not in (1, count) or not np.isfinite(real.astype(np.float64)).all():
+            raise CompileError(f"its bias has {real.size} elements for {count} output channels, or one that is "
+                               "not a number")
         if exact:
-            steps = np.broadcast_to((codes.astype(np.int64) - bias.zero_point).reshape(-1), (count,))
+            steps = np.broadcast_to(bias.along(bias.axis)[0].reshape(-1), (count,))
             return replace(self, constant=self.constant + steps)
         known = 0.0 if self.bias is None else self.bias
         return replace(self, bias=known + np.broadcast_to(real.reshape(-1).astype(np.float64), (count,)))
@@ -131,8 +132,10 @@ def matrix_product(node: Node, x: Codes, weight: Weight, shape: tuple[int, ...])
 
 def batch_norm(linear: Linear, node: Node, parameters: list[State]) -> Linear:
     """``gamma * (y - mean) / sqrt(var + epsilon) + beta``: a new scale and a real bias."""
-    if len(parameters) != 4 or not all(isinstance(item, np.ndarray) for item in parameters):
-        raise CompileError("its parameters are not four constants")
+    count = len(linear.scale)
+    if len(parameters) != 4 or not all(
+            isinstance(item, np.ndarray) and item.shape == (count,) for item in parameters):
+        raise CompileError(f"its parameters are not four constants for {count} channels")
     gamma, beta, mean, var = (item.astype(np.float64) for item in parameters)
     deviation = np.sqrt(var + float(node.attributes.get("epsilon", 1e-5)))
     if not (np.isfinite(deviation).all() and (deviation > 0).all()):

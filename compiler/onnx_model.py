@@ -99,7 +99,7 @@ def fold_constants(node: Node, opset: int, inputs: Sequence[np.ndarray | None]) 
     """First output of a node all of whose inputs are constants."""
     given = {name: array for name, array in zip(node.inputs, inputs, strict=True)
              if name and array is not None}
-    return _run(_evaluator([node], opset, {}, given), given)
+    return _run([node], opset, {}, given)
 
 
 def run_nodes(nodes: Sequence[Node], opset: int, starts: Mapping[str, np.ndarray],
@@ -107,12 +107,18 @@ def run_nodes(nodes: Sequence[Node], opset: int, starts: Mapping[str, np.ndarray
     """Output of the last of ``nodes``, which compute on the float32 tensors ``starts``."""
     needed = {name for node in nodes for name in node.inputs} - {*starts}
     used = {name: array for name, array in constants.items() if name in needed}
-    return _run(_evaluator(nodes, opset, used, starts), starts).astype(np.float32)
+    return _run(nodes, opset, used, starts).astype(np.float32)
 
 
-def _run(evaluator: ReferenceEvaluator, given: Mapping[str, np.ndarray]) -> np.ndarray:
+def _run(nodes: Sequence[Node], opset: int, constants: Mapping[str, np.ndarray],
+         given: Mapping[str, np.ndarray]) -> np.ndarray:
     feeds: dict[str, Any] = dict(given)
-    results: Any = evaluator.run(None, feeds)
+    try:
+        with np.errstate(all="ignore"):
+            results: Any = _evaluator(nodes, opset, constants, given).run(None, feeds)
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        # What the reference evaluator says about a node that is not as its operator demands.
+        raise CompileError(f"cannot be computed ({error})") from None
     return np.asarray(results[0])
 
 

@@ -14,6 +14,11 @@ __all__ = ["Parameters", "parameters"]
 
 _DEFAULTS = {2: np.uint8, 3: np.int8}
 
+#: Types of codes.
+_INTEGERS = {np.dtype(kind) for kind in (
+    np.int8, np.uint8, np.int16, np.uint16, np.int32, ml_dtypes.int2, ml_dtypes.uint2, ml_dtypes.int4,
+    ml_dtypes.uint4)}
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Parameters:
@@ -57,6 +62,8 @@ class Parameters:
             raise CompileError("quantizes constants in blocks; supported: constants that are quantized already")
         limits: Any = ml_dtypes.iinfo(self.zero_point.dtype)  # type: ignore[no-untyped-call]
         scale, zero_point = (self._along(array, x) for array in (self.scale, self.zero_point.astype(np.int64)))
+        if not np.isfinite(x.astype(np.float32)).all():
+            raise CompileError("quantizes constants that are not finite")
         codes = np.rint(x.astype(np.float32) / scale) + zero_point
         return np.clip(codes, int(limits.min), int(limits.max)).astype(np.int64).astype(self.zero_point.dtype)
 
@@ -93,8 +100,15 @@ def parameters(node: Node, inputs: list[State], codes: np.ndarray | None = None)
         zero_point = np.zeros((), kind if codes is None else codes.dtype)
     if not isinstance(zero_point, np.ndarray):
         raise CompileError("its zero point is not a constant")
+    block = node.integer("block_size", 0)
+    if not scale.size or block < 0 or (not block and zero_point.size not in (1, scale.size)):
+        raise CompileError(f"{scale.size} scales and {zero_point.size} zero points in blocks of {block}")
+    dtype = zero_point.dtype if codes is None else codes.dtype
+    if dtype not in _INTEGERS or zero_point.dtype != dtype:
+        raise CompileError(f"codes of {dtype} with a zero point of {zero_point.dtype}; supported: the same "
+                           "integers of up to 32 bits")
     return Parameters(scale=scale, zero_point=zero_point, axis=node.integer("axis", 1),
-                      block=node.integer("block_size", 0))
+                      block=block)
 
 
 def _check_blocks(shape: tuple[int, ...], scales: tuple[int, ...], axis: int, block: int) -> None:

@@ -83,14 +83,20 @@ class Weight:
 
     def transposed(self, order: tuple[int, ...]) -> "Weight":
         """The same numbers with their axes in another order."""
+        if sorted(order) != list(range(self.codes.ndim)):
+            raise CompileError(f"order {list(order)} of the axes of {list(self.codes.shape)}")
         scale = self.scale.transpose(order) if self.block else self.scale
         return replace(self, codes=self.codes.transpose(order), scale=scale,
                        axis=order.index(self.axis % self.codes.ndim),
                        rest=tuple(weight.transposed(order) for weight in self.rest))
 
     def real(self) -> np.ndarray:
-        """Real values: float32[n] of a vector."""
-        return (self.codes - self.zero_point).astype(np.float32) * self.scale.astype(np.float32)
+        """Real values: float32[...]."""
+        if self.block or self.rest:
+            raise CompileError("a bias in blocks or planes; supported: one scale, or one for each channel")
+        integers, scale = self.along(self.axis)
+        shape = [-1 if k == self.axis else 1 for k in range(integers.ndim)]
+        return integers.astype(np.float32) * scale.reshape(shape)
 
 
 @dataclass(frozen=True, kw_only=True)

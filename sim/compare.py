@@ -87,7 +87,7 @@ def _oracle_value(graph, name, oracle):
     tensor = oracle.get(name.removesuffix("/codes"))
     value = graph.values[name]
     # A real tensor of the model may bear the name of the codes that it was made of.
-    if tensor is None or value.kind == "acc" or (value.kind == "code") != (tensor.dtype.kind in "iu"):
+    if tensor is None or value.kind == "acc" or (value.kind == "code" and tensor.dtype.kind == "f"):
         return None
     if value.kind == "code" and tensor.dtype == np.uint8:
         return (tensor ^ np.uint8(128)).view(np.int8)

@@ -33,7 +33,7 @@ def text(nodes="a = Conv(d, v)", *, batch="N", scale=1.0, out="2,2"):
     ("c = Conv(d, v) a = Sigmoid(c)", r"\(Sigmoid, .*reads a tensor that is not quantized; supported here: Relu"),
     ("c = Conv(d, v) r = Relu(c) a = Add(r, one)", r"\(Add, .*computes on what Relu or Clip has limited"),
     ("c = Conv(d, v) a = Conv(c, v)", r"\(Conv, .*reads a tensor that is not quantized"),
-    ("c = Conv(d, v, many) a = Relu(c)", "its bias has 3 elements for 1 output channels"),
+    ("c = Conv(d, v, many) a = Relu(c)", "its bias has 3 elements for 1 output channels, or"),
     ("a = Conv(q, v)", r"\(Conv, .*computes on codes; put DequantizeLinear before it"),
     ("a = Softmax(d)", r"\(Softmax, .*belongs on the host; cut the model before it"),
     ("a = Reshape(d, shape)", r"reshapes \[1, 1, 4, 4\] to \[4, -1\]; supported: constant shapes"),
