@@ -7,7 +7,8 @@ import numpy as np
 from almac.compiler.allocate import allocate
 from almac.compiler.graph import CompileError, Dequantize, Graph, Quantize
 from almac.compiler.program import LayerInfo, Placement, Port, Program, Upload
-from almac.compiler.schedule import Schedule, Tile
+from almac.compiler.schedule import Schedule
+from almac.compiler.tiles import Tile
 from almac.hdl.command import (
     COMMAND,
     COMMAND_WORDS,

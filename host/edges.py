@@ -33,5 +33,6 @@ def dequantize(port: Port, codes: np.ndarray) -> np.ndarray:
         return codes.view(np.uint8) ^ np.uint8(128) if port.unsigned else codes
     channel = (1, -1, *(1,) * (codes.ndim - 2))
     scale, bias = (np.array(v, np.float32).reshape(channel) for v in (port.scale, port.bias))
-    real = (codes - port.zero_point).astype(np.float32) * scale + bias
+    # Codes less a zero point need more than eight bits.
+    real = (codes.astype(np.int64) - port.zero_point).astype(np.float32) * scale + bias
     return real.astype(np.float32).reshape(-1, *port.shape)

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from almac.compiler.allocate import allocate
 from almac.compiler.graph import CompileError, Dequantize, Quantize
-from almac.compiler.schedule import Layer, Layout, Params, Schedule, Tile
+from almac.compiler.schedule import Layer, Schedule
+from almac.compiler.tiles import Layout, Params, Tile
 from almac.hdl.command import Opcode
 from almac.hdl.config import ArrayConfig
 
