@@ -24,9 +24,12 @@ MIXED = [
     ("4x4x1", {"shape": (3, 4, 5), "count": 5}),
     ("4x8x2", {"shape": (5, 4, 3), "count": 9, "dilations": (2, 1), "pads": (2, 1, 2, 0), "planes": 1}),
     ("8x4x2", {"shape": (9, 5, 4), "count": 10, "kernel": (3, 2), "strides": (2, 2), "planes": 1}),
+    ("64x1x1", {"shape": (5, 3, 3), "count": 2, "planes": 1}),
+    ("64x4x1", {"shape": (66, 3, 2), "count": 5, "planes": 1}),
 ]
 
 CONVS = [
+    ("4x64x1", {"shape": (3, 2, 2), "count": 66, "kernel": (1, 1)}),
     ("4x4x1", {"shape": (3, 3, 3), "count": 9, "raw": True}),
     ("4x4x1", {"shape": (6, 4, 4), "count": 6, "groups": 6, "kernel": (3, 3), "pads": (1, 1, 1, 1)}),
     ("8x4x1", {"shape": (8, 3, 3), "count": 5, "scale_groups": 4, "planes": 2, "kernel": (2, 2)}),
