@@ -69,6 +69,11 @@ class Surroundings:
         while self._rng is not None:
             yield int(self._rng.integers(0, most) * self._rng.integers(0, 2))
 
+    def _word(self, where):
+        """Bytes of a word in memory; only activations have columns."""
+        memory = self.memories[where.space]
+        return memory[where.column if len(memory) > 1 else 0, where.address]
+
     async def _store(self, ctx):
         waits, dut, word, cycle = self._waits(4), self.dut, bytearray(), 0
         while True:
@@ -85,16 +90,14 @@ class Surroundings:
                 word = bytearray()
             word.append(byte.data)
             if byte.last:
-                memory = self.memories[byte.space]
-                column = byte.column if len(memory) > 1 else 0
-                memory[column, byte.address] = list(word.ljust(memory.shape[2], b"\0"))
+                place = self._word(byte)
+                place[:] = list(word.ljust(len(place), b"\0"))
 
     async def _fetch(self, ctx):
         waits, dut = self._waits(6), self.dut
         while True:
             wanted, = await take(ctx, dut.read, 1, stalls=[next(waits, 0)])
-            word = self.memories[wanted.space][wanted.column, wanted.address]
-            await send(ctx, dut.word, [int.from_bytes(word.tobytes(), "little")],
+            await send(ctx, dut.word, [int.from_bytes(self._word(wanted).tobytes(), "little")],
                        gaps=[next(waits, 0)])
 
     async def _start(self, ctx):

@@ -31,6 +31,10 @@ from almac.sim.interpreter import Interpreter, decode_command
 
 SIZES = ("1x1x1", "3x5x1", "4x8x1", "16x16x1")
 
+#: Memories in which everything finds room, also of an array of one lane.
+DEEP = {"act_depth": 1 << 15, "weight_depth": 1 << 16, "scale_depth": 1 << 16, "param_depth": 1 << 14, "tables": 3,
+        "command_depth": 1 << 14}
+
 
 class Network:
     """A graph under construction: every op reads values that are there, of the sizes that they have."""
@@ -126,13 +130,14 @@ class Network:
 def pooled(shape, window):
     top, left, bottom, right = window["pads"]
     padded = (shape[1] + top + bottom, shape[2] + left + right)
-    return (shape[0], *((size - dilation * (kernel - 1) - 1) // stride + 1 for size, kernel, stride, dilation in zip(
-        padded, window["kernel"], window["strides"], window["dilations"], strict=True)))
+    return (shape[0], *(
+        (size - dilation * (kernel - 1) - 1) // stride + 1 for size, kernel, stride, dilation in zip(
+            padded, window["kernel"], window["strides"], window["dilations"], strict=True)))
 
 
 def check(graph, size, codes, **depths):
     """Compare every tensor, at the end of the layer that makes it."""
-    program = emit(schedule(graph, ArrayConfig.parse(size, act_depth=1 << 15, tables=3, **depths)), graph)
+    program = emit(schedule(graph, ArrayConfig.parse(size, **{**DEEP, **depths})), graph)
     expected = evaluate(graph.with_ops(graph.ops[1:]), {"x": codes[None]})
     interpreter = Interpreter(program)
     interpreter.activations[:] = -86
@@ -165,7 +170,7 @@ def test_matches_golden(size, seed, ops, raw):
     network = Network(rng, shape)
     for _ in range(ops):
         network.grow()
-    check(network.finish(raw=raw), size, random_codes(rng, shape), command_depth=1 << 14)
+    check(network.finish(raw=raw), size, random_codes(rng, shape))
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -173,15 +178,15 @@ def test_matches_golden(size, seed, ops, raw):
 def test_more_channels_than_rows(size, count):
     rng = np.random.default_rng(count)
     graph = conv_network(rng, shape=(7, 3, 4), count=count, kernel=(2, 3), pads=(1, 1, 0, 1), planes=2)
-    check(graph, size, random_codes(rng, (7, 3, 4)), command_depth=1 << 12)
+    check(graph, size, random_codes(rng, (7, 3, 4)))
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_streamed_weights(size):
+@pytest.mark.parametrize(("size", "weight_depth"), list(zip(SIZES, (180, 72, 72, 36), strict=True)))
+def test_streamed_weights(size, weight_depth):
+    """The least depth: two tiles."""
     rng = np.random.default_rng(5)
     graph = conv_network(rng, shape=(5, 4, 4), count=37, kernel=(3, 3), planes=2)
-    assert check(graph, size, random_codes(rng, (5, 4, 4)), weight_depth=200, param_depth=16,
-                 command_depth=1 << 12).uploads
+    assert check(graph, size, random_codes(rng, (5, 4, 4)), weight_depth=weight_depth).uploads
 
 
 @pytest.mark.parametrize("weight", [-1, 1])
