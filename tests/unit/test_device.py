@@ -132,3 +132,16 @@ def test_a_run_that_never_ends_is_reported(built):
                          on_run=lambda device, address: device.status.update(busy=1))
     with pytest.raises(TransportError, match=r"within 0.3 s \(run: 0 of \d commands done\)"):
         Device(model_, timeout=0.3).run(built.program, images(1))
+
+
+def test_a_run_after_a_failed_one_starts_anew(built):
+    program = built.program
+    model_ = DeviceModel(program.config)
+    device = Device(model_, timeout=0.3)
+    model_._on_run = lambda running, address: running.status.update(busy=1)
+    with pytest.raises(TransportError):
+        device.run(program, images(1))
+    model_.status.update(busy=0)
+    model_._on_run = computing(program)
+    x = images(2)
+    np.testing.assert_array_equal(device.run(program, x)["y"], evaluate(built.graph, {"x": x})["y"])
