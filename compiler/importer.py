@@ -194,8 +194,10 @@ class _Importer:
         name = node.outputs[0]
         common: dict[str, Any] = {"output": name, "source": node.name}
         match state:
-            case Real():
+            case Real(dtype=dtype) if dtype in (np.int32, np.float16, np.float32):
                 self._enter(state, name, node.name, value, exact=False)
+            case Real():
+                raise CompileError(f"quantizes an input of {state.dtype}; supported: float32, float16, int32")
             case Linear():
                 acc = self.graph.close(state)
                 self.graph.emit(requantized(state, acc, value, common), replace(value, shape=state.shape))

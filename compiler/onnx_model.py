@@ -1,5 +1,6 @@
 """ONNX files as plain nodes and arrays; the only module that imports onnx, with its errors named."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,6 +79,7 @@ def load(source: Source) -> Model:
     if opset not in OPSETS:
         raise CompileError(f"{title} is of opset {opset}; supported: {OPSETS[0]} to {OPSETS[-1]}; "
                            "convert it with onnx.version_converter")
+    _check_names(proto.graph)
     constants = {tensor.name: _array(tensor, opset) for tensor in proto.graph.initializer}
     try:
         inferred = shape_inference.infer_shapes(proto)
@@ -143,6 +145,17 @@ def _read(path: Path) -> tuple[str, onnx.ModelProto]:
         raise CompileError(f"{path} is not a whole ONNX file ({error})") from None
 
 
+def _check_names(graph: onnx.GraphProto) -> None:
+    """Every tensor has one origin, and leaves the model once; an initializer may be listed as an input."""
+    inputs = [value.name for value in graph.input]
+    constants = {tensor.name for tensor in graph.initializer} - {*inputs}
+    made = [name for node in graph.node for name in node.output if name]
+    for what, names in (("made", [*inputs, *constants, *made]),
+                        ("listed as an output", [value.name for value in graph.output])):
+        if twice := sorted(name for name, count in Counter(names).items() if count > 1):
+            raise CompileError(f"the model is not valid: {', '.join(map(repr, twice))} is {what} more than once")
+
+
 def _array(tensor: onnx.TensorProto, opset: int) -> np.ndarray:
     if tensor.data_type in _TWO_BIT and opset < _INT2_OPSET:
         raise CompileError(f"initializer {tensor.name!r} is of a 2-bit type, which exists from opset "
@@ -155,14 +168,31 @@ def _array(tensor: onnx.TensorProto, opset: int) -> np.ndarray:
 
 def _node(index: int, proto: onnx.NodeProto, opset: int) -> Node:
     attributes: dict[str, Any] = {}
+    _check_attributes(index, proto, opset)
     for item in proto.attribute:
         value = onnx.helper.get_attribute_value(item)
         if isinstance(value, onnx.TensorProto):
             value = _array(value, opset)
-        attributes[item.name] = value.decode() if isinstance(value, bytes) else value
+        attributes[item.name] = value.decode(errors="replace") if isinstance(value, bytes) else value
     op = proto.op_type if proto.domain in ("", "ai.onnx") else f"{proto.domain}.{proto.op_type}"
-    return Node(op=op, name=proto.name or f"{proto.op_type}_{index}", inputs=tuple(proto.input),
+    return Node(op=op, name=_name(index, proto), inputs=tuple(proto.input),
                 outputs=tuple(proto.output), attributes=attributes, proto=proto)
+
+
+def _check_attributes(index: int, proto: onnx.NodeProto, opset: int) -> None:
+    """Attributes have the types that ONNX gives them; unknown ones are for nobody."""
+    if proto.domain not in ("", "ai.onnx") or not onnx.defs.has(proto.op_type, max_inclusive_version=opset):
+        return
+    known = onnx.defs.get_schema(proto.op_type, opset).attributes
+    for item in proto.attribute:
+        expected: Any = known[item.name].type if item.name in known else None
+        if expected and int(item.type) != expected.value:
+            raise CompileError(f"node {_name(index, proto)!r} ({proto.op_type}): the attribute {item.name} is not "
+                               f"of the type {expected.name}")
+
+
+def _name(index: int, proto: onnx.NodeProto) -> str:
+    return proto.name or f"{proto.op_type}_{index}"
 
 
 def _in_order(nodes: list[Node], known: set[str]) -> tuple[Node, ...]:

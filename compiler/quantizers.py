@@ -85,8 +85,8 @@ def parameters(node: Node, inputs: list[State], codes: np.ndarray | None = None)
         If they are not constants, or no scale.
     """
     scale = inputs[1] if len(inputs) > 1 else None
-    if not isinstance(scale, np.ndarray):
-        raise CompileError("its scale is not a constant")
+    if not isinstance(scale, np.ndarray) or scale.dtype == object:
+        raise CompileError("its scale is not a constant number")
     scale = scale.astype(np.float32)
     if not (np.isfinite(scale).all() and (scale > 0).all()):
         raise CompileError(f"its scale is {scale.reshape(-1)[:4].tolist()}; scales must be finite and "

