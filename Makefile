@@ -5,7 +5,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 # What the simulated board and the benches need from the distribution.
-APT_PACKAGES := iverilog verilator ccache g++ make perl liblz4-dev zlib1g-dev python3-venv
+APT_PACKAGES := iverilog verilator ccache g++ make perl liblz4-dev zlib1g-dev python3-venv libpython3.11
+
+# cocotb embeds Python in the simulator: the shared library must be there, with the interpreter or the system.
+LOAD_LIBPYTHON := import ctypes, os, sysconfig; get = sysconfig.get_config_var; \
+    path = os.path.join(get("LIBDIR"), get("INSTSONAME")); \
+    ctypes.CDLL(path if os.path.exists(path) else get("INSTSONAME"))
 
 # Yosys comes from the Amaranth wheel, whatever the system has: the same Verilog everywhere.
 export AMARANTH_USE_YOSYS := builtin
@@ -37,6 +42,7 @@ system:
 	@missing=; for tool in iverilog verilator ccache g++ perl; do \
 	    command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
 	$(PYTHON) -c 'import ensurepip' 2>/dev/null || missing="$$missing python3-venv"; \
+	$(PYTHON) -c '$(LOAD_LIBPYTHON)' 2>/dev/null || missing="$$missing libpython3.11"; \
 	if [ -z "$$missing" ]; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ]; then \
 	    echo "installing$$missing and what goes with it"; \

@@ -21,7 +21,11 @@ def add(state: Sum, value: Value, common: dict[str, Any]) -> Add:
     """Both scales with one exponent; the operand with the larger scale is shifted to it."""
     operands = []
     for codes in (state.a, state.b):
-        multiplier, shift = fixed_point(np.array([codes.scale], np.float32) / np.float32(value.scale))
+        try:
+            with np.errstate(over="ignore"):
+                multiplier, shift = fixed_point(np.array([codes.scale], np.float32) / np.float32(value.scale))
+        except ValueError as error:
+            raise CompileError(str(error)) from None
         operands.append((codes, int(multiplier[0]), int(shift[0])))
     # The least shift belongs to the largest scale.
     (a, a_multiplier, a_shift), (b, b_multiplier, b_shift) = sorted(operands, key=lambda item: item[2])

@@ -137,7 +137,8 @@ def batch_norm(linear: Linear, node: Node, parameters: list[State]) -> Linear:
             isinstance(item, np.ndarray) and item.shape == (count,) for item in parameters):
         raise CompileError(f"its parameters are not four constants for {count} channels")
     gamma, beta, mean, var = (item.astype(np.float64) for item in parameters)
-    deviation = np.sqrt(var + float(node.attributes.get("epsilon", 1e-5)))
+    with np.errstate(invalid="ignore"):
+        deviation = np.sqrt(var + float(node.attributes.get("epsilon", 1e-5)))
     if not (np.isfinite(deviation).all() and (deviation > 0).all()):
         raise CompileError("its variance plus epsilon is not greater than zero")
     return linear.times(gamma / deviation).with_bias(beta - mean * (gamma / deviation))

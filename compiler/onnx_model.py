@@ -79,6 +79,7 @@ def load(source: Source) -> Model:
     if opset not in OPSETS:
         raise CompileError(f"{title} is of opset {opset}; supported: {OPSETS[0]} to {OPSETS[-1]}; "
                            "convert it with onnx.version_converter")
+    _check_text(proto.graph, title)
     _check_names(proto.graph)
     constants = {tensor.name: _array(tensor, opset) for tensor in proto.graph.initializer}
     try:
@@ -145,6 +146,16 @@ def _read(path: Path) -> tuple[str, onnx.ModelProto]:
         raise CompileError(f"{path} is not a whole ONNX file ({error})") from None
 
 
+def _check_text(graph: onnx.GraphProto, title: str) -> None:
+    """Names are text: protobuf leaves what is not UTF-8 as bytes."""
+    names = [tensor.name for tensor in (*graph.initializer, *graph.input, *graph.output, *graph.value_info)]
+    for node in graph.node:
+        names += [node.name, node.op_type, node.domain, *node.input, *node.output,
+                  *(item.name for item in node.attribute)]
+    if any(isinstance(name, bytes) for name in names):
+        raise CompileError(f"{title} is not a whole ONNX file (it has names that are not text)")
+
+
 def _check_names(graph: onnx.GraphProto) -> None:
     """Every tensor has one origin, and leaves the model once; an initializer may be listed as an input."""
     inputs = [value.name for value in graph.input]
@@ -162,12 +173,14 @@ def _array(tensor: onnx.TensorProto, opset: int) -> np.ndarray:
                            f"{_INT2_OPSET} on; this model is of opset {opset}")
     try:
         return numpy_helper.to_array(tensor)
-    except (TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise CompileError(f"initializer {tensor.name!r} cannot be read ({error})") from None
 
 
 def _node(index: int, proto: onnx.NodeProto, opset: int) -> Node:
     attributes: dict[str, Any] = {}
+    if not any(proto.output):
+        raise CompileError(f"node {_name(index, proto)!r} ({proto.op_type}) has no output")
     _check_attributes(index, proto, opset)
     for item in proto.attribute:
         value = onnx.helper.get_attribute_value(item)
@@ -180,15 +193,17 @@ def _node(index: int, proto: onnx.NodeProto, opset: int) -> Node:
 
 
 def _check_attributes(index: int, proto: onnx.NodeProto, opset: int) -> None:
-    """Attributes have the types that ONNX gives them; unknown ones are for nobody."""
+    """Attributes exist, and have the types that ONNX gives them."""
     if proto.domain not in ("", "ai.onnx") or not onnx.defs.has(proto.op_type, max_inclusive_version=opset):
         return
     known = onnx.defs.get_schema(proto.op_type, opset).attributes
     for item in proto.attribute:
-        expected: Any = known[item.name].type if item.name in known else None
-        if expected and int(item.type) != expected.value:
-            raise CompileError(f"node {_name(index, proto)!r} ({proto.op_type}): the attribute {item.name} is not "
-                               f"of the type {expected.name}")
+        where = f"node {_name(index, proto)!r} ({proto.op_type}): the attribute {item.name}"
+        if item.name not in known:
+            raise CompileError(f"{where} does not exist in opset {opset}")
+        expected: Any = known[item.name].type
+        if int(item.type) != expected.value:
+            raise CompileError(f"{where} is not of the type {expected.name}")
 
 
 def _name(index: int, proto: onnx.NodeProto) -> str:
@@ -217,7 +232,10 @@ def _info(value: onnx.ValueInfoProto) -> TensorInfo:
     tensor = value.type.tensor_type
     dtype = np.dtype(np.float32)
     if tensor.elem_type:
-        dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+        try:
+            dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+        except KeyError:
+            raise CompileError(f"tensor {value.name!r} is of the unknown type {tensor.elem_type}") from None
     return TensorInfo(
         name=value.name, dtype=dtype,
         shape=tuple(d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else None

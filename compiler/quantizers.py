@@ -70,8 +70,8 @@ class Parameters:
     def _along(self, parameter: np.ndarray, x: np.ndarray) -> np.ndarray:
         if parameter.size == 1:
             return parameter.reshape(())
-        axis = self.axis % x.ndim
-        if parameter.size != x.shape[axis]:
+        axis = self.axis % max(x.ndim, 1)
+        if x.shape[axis:axis + 1] != (parameter.size,):
             raise CompileError(f"{parameter.size} scales for the axis {axis} of {list(x.shape)}")
         return parameter.reshape([-1 if k == axis else 1 for k in range(x.ndim)])
 
