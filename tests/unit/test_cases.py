@@ -1,15 +1,20 @@
 """What went wrong for users of other tools; numbers are those of the project's list of cases."""
 
+from fractions import Fraction
+
 import ml_dtypes
 import numpy as np
 import onnx
 import pytest
 
+import almac
 from almac.compiler.graph import CompileError, Conv, Planes, Quantize
 from almac.compiler.importer import import_model
 from almac.compiler.pipeline import run
 from almac.compiler.proof import accumulator_bits
+from almac.compiler.scales import fixed_point
 from almac.compiler.weights import to_planes
+from almac.sim.rounding import saturate, shift_half_even
 
 
 def int8(*values, shape):
@@ -240,6 +245,20 @@ def test_u21_clip_may_be_one_sided(parse, check, low, high, expected):
     check(model, expected, x=int8(-3, 2, 9, shape=(3, 1)))
 
 
+@pytest.mark.parametrize("after", ["MatMul(d, v)", "Identity(d)"])
+def test_u21_greatest_float_is_no_bound(parse, check, after):
+    """Divided by a scale below one it is infinite: the importer once died of it."""
+    model = parse(f"""g (int8[N,1] x) => (int8[N,1] y)
+        <float s = {{0.5}}, int8 z = {{0}}, int8[1,1] w = {{2}}, float low = {{-3.4028235e38}},
+         float high = {{3.4028235e38}}> {{
+        d = DequantizeLinear(x, s)
+        v = DequantizeLinear(w, s)
+        a = {after}
+        c = Clip(a, low, high)
+        y = QuantizeLinear(c, s, z) }}""")
+    check(model, [-128, 2, 127], x=int8(-128, 2, 127, shape=(3, 1)))
+
+
 @pytest.mark.parametrize(("weight", "scale"), [(127, 1e-9 / 127), (0, 1.0)])
 def test_u23_bias_of_a_channel_that_hardly_counts(parse, check, weight, scale):
     model = parse(f"""g (int8[N,1] x) => (int8[N,1] y)
@@ -365,6 +384,29 @@ def test_u41_accumulator_of_two_planes_holds_what_comes_between(channels, weight
     assert accumulator_bits(Conv(inputs=("x",), output="y", weight=two)) >= accumulator_bits(op)
 
 
+def test_u48_scales_that_are_no_powers_of_two():
+    """Every accumulator of -20000..20000, against the float32 scales multiplied and divided exactly."""
+    scales = np.float32([0.37, 0.11, 0.73])
+    multiplier, shift = fixed_point(np.array([scales[0] * scales[1] / scales[2]]))
+    acc = np.arange(-20000, 20001)
+    codes = saturate(shift_half_even(acc * multiplier, shift), -128, 127)
+    factor = Fraction(float(scales[0] * scales[1] / scales[2]))
+    assert float(factor) == pytest.approx(0.0557534, abs=1e-7)
+    assert codes.tolist() == [max(-128, min(127, round(int(a) * factor))) for a in acc]
+
+
+def test_u48_agrees_with_onnxruntime(parse, check):
+    model = parse("""g (int8[N,2] x) => (int8[N,1] y)
+        <float sx = {0.37}, float sw = {0.11}, float sy = {0.73}, int8 z = {0}, int8[2,1] w = {127,1}> {
+        d = DequantizeLinear(x, sx)
+        v = DequantizeLinear(w, sw)
+        a = MatMul(d, v)
+        y = QuantizeLinear(a, sy, z) }""")
+    # All accumulators from -16384 to 16256.
+    x = np.array([(a, b) for a in range(-128, 128) for b in range(-64, 64)], np.int8)
+    check(model, x=x, near_ties=8)
+
+
 def test_u51_scales_of_blocks(parse, check):
     model = parse("""g (int8[N,4] x) => (float[N,1] y)
         <float one = {1}, int8[1,4] w = {1,2,3,4}, float[1,2] s = {0.5,2}> {
@@ -399,6 +441,10 @@ def test_u54_one_network_for_all_opsets(parse, check):
         graphs.append(import_model(model))
     texts = {repr((graph.ops, graph.values)) for graph in graphs}
     assert len(texts) == 1
+
+
+def test_u54_one_program_for_all_opsets(parse):
+    assert len({almac.compile(parse(NET, opset)).digest for opset in (13, 17, 18, 21, 25)}) == 1
 
 
 @pytest.mark.parametrize("opset", [9, 11, 26])

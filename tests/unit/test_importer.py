@@ -278,3 +278,42 @@ def test_table_takes_the_place_of_clip_on_codes(parse):
         y = Clip(q, low, high) }""")
     op = next(op for op in import_model(model).ops if isinstance(op, Table))
     assert [op.table[0], op.table[10], op.table[100], op.table[255]] == [-118, -118, -28, 72]
+
+
+def random_convolution(rng):
+    """Text, constants and shape of a convolution: 1-D or 2-D, groups, pads, dilations, types, zero points."""
+    axes, groups = int(rng.integers(1, 3)), int(rng.choice([1, 1, 2, 3]))
+    kernel, strides = rng.integers(1, 4, axes).tolist(), rng.integers(1, 4, axes).tolist()
+    attributes = [f"group = {groups}", f"strides = {strides}"]
+    if rng.random() < 0.3:
+        # onnxruntime has no dilations there.
+        attributes.append(f'auto_pad = "{rng.choice(["SAME_UPPER", "SAME_LOWER", "VALID"])}"')
+    else:
+        attributes += [f"pads = {rng.integers(0, 3, 2 * axes).tolist()}",
+                       f"dilations = {rng.integers(1, 3, axes).tolist()}"]
+    x, w, y = rng.choice(["int8", "uint8"], 3)
+    per_group, count = int(rng.integers(1, 5)), groups * int(rng.integers(1, 4))
+    scales = () if rng.random() < 0.4 else (count,)
+
+    def codes(kind, *shape):
+        limits = np.iinfo(kind)
+        return np.asarray(rng.integers(limits.min, limits.max + 1, shape)).astype(kind)
+
+    constants = {
+        "w": codes(w, count, per_group, *kernel), "wz": codes(w, *scales), "xz": codes(x), "yz": codes(y),
+        "ws": np.asarray(rng.uniform(0.001, 0.02, scales), np.float32),
+        "b": rng.normal(0, 2, count).astype(np.float32)}
+    shape = (groups * per_group, *rng.integers(5, 9, axes).tolist())
+    return f"""g (float[N,{",".join(map(str, shape))}] x) => ({y}[N,K{",P" * axes}] y)
+        <float xs = {{{rng.uniform(0.005, 0.1)}}}, float ys = {{{rng.uniform(0.02, 0.3)}}}> {{
+        q = QuantizeLinear(x, xs, xz)
+        d = DequantizeLinear(q, xs, xz)
+        v = DequantizeLinear <axis = 0> (w, ws, wz)
+        a = Conv <{", ".join(attributes)}> (d, v{rng.choice([", b", ""])})
+        y = QuantizeLinear(a, ys, yz) }}""", constants, shape
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_any_convolution(parse, check, seed):
+    text, constants, shape = random_convolution(np.random.default_rng(seed))
+    check(parse(text, 17, **constants), x=reals(seed, 4, *shape), near_ties=2)
