@@ -6,6 +6,7 @@ import json
 import zipfile
 import zlib
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -168,9 +169,9 @@ class Program:
         """Bytes of the weights: two bits each, with the padding of the tiles."""
         return int(self.images[Space.WEIGHT.name].size)
 
-    @property
+    @cached_property
     def digest(self) -> str:
-        """Identity of the contents, whatever the file."""
+        """Identity of the contents, whatever the file; every run compares it with what is loaded."""
         return hashlib.sha256(self._serialize()).hexdigest()[:16]
 
     def flip_bit(self, layer: str, bit: int = 0) -> "Program":

@@ -11,7 +11,7 @@ from almac.compiler.program import LayerInfo, Port, Program, Upload, input_width
 from almac.hdl.command import COMMAND_WORDS, Space
 from almac.host.client import Client
 from almac.host.edges import dequantize, quantize
-from almac.host.errors import HostError, IdentityError, InputError
+from almac.host.errors import IdentityError, InputError
 from almac.host.transport import Transport
 
 __all__ = ["Device", "RunInfo"]
@@ -59,7 +59,6 @@ class Device:
         self.transport = transport
         self._client = Client(transport, timeout=timeout)
         self._clock_hz = clock_hz
-        self._timeout = timeout
         self._loaded: str | None = None
         self.latest: RunInfo | None = None
 
@@ -122,18 +121,7 @@ class Device:
         codes = {port.name: quantize(port, batch)
                  for port, batch in _batches(program, x).items()}
         total = len(next(iter(codes.values())))
-        try:
-            self.load(program)
-            parts = self._run_all(program, codes, total, progress)
-        except HostError:
-            # Whatever the device holds now, the next run begins with a new session.
-            self._loaded = None
-            raise
-        return {port.name: dequantize(port, np.stack(parts[port.name])) for port in program.outputs}
-
-    def _run_all(self, program: Program, codes: Mapping[str, np.ndarray], total: int,
-                 progress: Progress | None) -> dict[str, list[np.ndarray]]:
-        """Codes of every output for every image, as many images at once as there are columns."""
+        self.load(program)
         columns = program.config.columns
         parts: dict[str, list[np.ndarray]] = {port.name: [] for port in program.outputs}
         for first in range(0, total, columns):
@@ -150,7 +138,7 @@ class Device:
                     parts[port.name].append(self.read_value(program, port.value, column))
             if progress is not None:
                 progress(first + count, total)
-        return parts
+        return {port.name: dequantize(port, np.stack(parts[port.name])) for port in program.outputs}
 
     def step(self, program: Program, x: np.ndarray | Mapping[str, np.ndarray],
              ) -> Iterator[LayerInfo]:

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 from rich.console import Console
-from rich.progress import track
 
 import almac
 from almac.boards.targets import DEFAULT, find
+from almac.cli.progress import bar
 from almac.compiler.build import build
 from almac.report import report
 from almac.verify import verify
@@ -45,7 +45,8 @@ def main():
 
     device = almac.open_device("sim", program, timeout=600, progress=console.print)
     board = device.transport
-    answers = _classify(device, program, x)
+    with bar("images") as advance:
+        answers = next(iter(device.run(program, x, progress=advance).values()))
     _print_answers(labels, answers)
     accuracy = (answers.argmax(axis=1) == labels).mean()
     simulated = device.trace(program)[-1]
@@ -72,16 +73,6 @@ def main():
         f"onnxruntime in all tensors of all {len(x)} images ({whole.near_ties} of {whole.elements:,} elements "
         "are near-ties: one code off where float32 cannot tell).")
     return 0
-
-
-def _classify(device, program, x):
-    """Logits of every image, with progress."""
-    columns = program.config.columns
-    batches = [x[first:first + columns] for first in range(0, len(x), columns)]
-    parts = [next(iter(device.run(program, batch).values()))
-             for batch in track(batches, description="images", console=Console(stderr=True),
-                                transient=True)]
-    return np.concatenate(parts)
 
 
 def _print_answers(labels, answers):
