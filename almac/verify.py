@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from almac.compiler.layout import fold_words, from_words, to_words
-from almac.host.edges import quantize
+from almac.host.edges import prepare, quantize
 from almac.sim.compare import compare_with_oracle
 from almac.sim.golden import evaluate
 from almac.sim.interpreter import Interpreter
@@ -80,13 +80,14 @@ def verify(build, model, x, level, *, device=None, progress=lambda done, total: 
         return result
 
     program = build.program
+    real = prepare(program, x)
     values = evaluate(build.graph, x)
     result.tensors = 0
     columns = program.config.columns if level == "rtl" else 1
     for first in range(0, count, columns):
         images = range(first, min(first + columns, count))
         for image in images:
-            codes = {port.value: quantize(port, x[port.name][image:image + 1])[0]
+            codes = {port.value: quantize(port, real[port.name][image:image + 1])[0]
                      for port in program.inputs}
             expected = {name: values[name][image] for name in program.placements if name in values}
             result.tensors = _check(result, program, "program (interpreter) against golden", image,

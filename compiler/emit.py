@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from almac.compiler.allocate import allocate
-from almac.compiler.graph import CompileError, Dequantize, Graph, Quantize
-from almac.compiler.program import LayerInfo, Placement, Port, Program, Upload
+from almac.compiler.graph import CompileError, Dequantize, Graph, Host, Quantize
+from almac.compiler.program import Feed, HostStep, LayerInfo, Placement, Port, Program, Upload
 from almac.compiler.schedule import Schedule
 from almac.compiler.tiles import Tile
 from almac.hdl.command import (
@@ -72,6 +72,11 @@ def emit(schedule: Schedule, graph: Graph) -> Program:
     return Program(
         config=config,
         images={space.name: image for space, image in images.items()},
+        feeds=tuple(Feed(name=name, shape=graph.values[name].shape, dtype=graph.dtypes.get(name, "float32"))
+                    for name in graph.inputs),
+        results=graph.outputs,
+        before=tuple(_step(op) for op in schedule.edges.before),
+        after=tuple(_step(op) for op in schedule.edges.after),
         inputs=tuple(_input_port(op, graph) for op in schedule.inputs),
         outputs=tuple(_output_port(op, graph, schedule) for op in schedule.outputs),
         placements={
@@ -235,7 +240,7 @@ def _input_port(op: Quantize, graph: Graph) -> Port:
     value = graph.values[op.output]
     return Port(name=op.inputs[0], value=op.output, shape=graph.values[op.inputs[0]].shape,
                 scale=(float(value.scale),), zero_point=value.zero_point,
-                unsigned=value.unsigned, exact=op.exact, fold=op.fold)
+                unsigned=value.unsigned, exact=op.exact, low=op.low, high=op.high, move=op.move, fold=op.fold)
 
 
 def _output_port(op: Dequantize, graph: Graph, schedule: Schedule) -> Port:
@@ -244,4 +249,9 @@ def _output_port(op: Dequantize, graph: Graph, schedule: Schedule) -> Port:
                 shape=graph.values[op.output].shape,
                 scale=tuple(float(v) for v in np.asarray(op.scale).reshape(-1)),
                 bias=tuple(float(v) for v in np.asarray(op.bias).reshape(-1)),
-                zero_point=op.zero_point, unsigned=source.unsigned, exact=op.exact)
+                zero_point=op.zero_point, unsigned=source.unsigned, exact=op.exact, low=op.low, high=op.high,
+                move=op.move)
+
+
+def _step(op: Host) -> HostStep:
+    return HostStep(kind=op.kind, inputs=op.inputs, output=op.output, model=op.model)

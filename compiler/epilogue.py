@@ -8,13 +8,13 @@ from almac.compiler.graph import CompileError
 from almac.compiler.linear import Linear, batch_norm, per_channel
 from almac.compiler.messages import reason
 from almac.compiler.onnx_model import Node
-from almac.compiler.states import State, Sum, Weight
+from almac.compiler.states import Product, State, Sum, Weight
 
-__all__ = ["after_sum", "bounds", "with_constant"]
+__all__ = ["after_sum", "bounds"]
 
 
-def after_sum(node: Node, inputs: list[State]) -> Linear | Sum:
-    """A node on accumulators, or on the sum of two tensors.
+def after_sum(node: Node, inputs: list[State]) -> Linear | Sum | Product:
+    """A node on accumulators, or on the sum or product of two tensors.
 
     Raises
     ------
@@ -27,34 +27,31 @@ def after_sum(node: Node, inputs: list[State]) -> Linear | Sum:
         case "Clip", [state, *_]:
             low, high = bounds(node, inputs)
             return replace(state, low=min(max(state.low, low), high), high=max(min(state.high, high), low))
+        case "Floor" | "Ceil", [Linear(low=low, high=high, rounding="") as linear] if low == -high == -np.inf:
+            return replace(linear, rounding=node.op)
         case "BatchNormalization", [Linear() as linear, *rest]:
             return batch_norm(linear, node, rest)
         case "Add", [Linear() as linear, np.ndarray() | Weight() as constant] | [
                 np.ndarray() | Weight() as constant, Linear() as linear]:
-            return with_constant(linear, constant)
-        case "Sub", [Linear() as linear, np.ndarray() as constant]:
-            return with_constant(linear, constant, -1.0)
-        case "Mul", [Linear() as linear, np.ndarray() as constant] | [
-                np.ndarray() as constant, Linear() as linear]:
-            return linear.times(per_channel(constant, linear.shape))
-        case "Div", [Linear() as linear, np.ndarray() as constant]:
+            return linear.plus(constant)
+        case "Sub", [Linear() as linear, np.ndarray() | Weight() as constant]:
+            return linear.plus(constant, -1.0)
+        case "Mul", [Linear() as linear, np.ndarray() | Weight() as constant] | [
+                np.ndarray() | Weight() as constant, Linear() as linear]:
+            return linear.times(per_channel(_real(constant), linear.shape))
+        case "Div", [Linear() as linear, np.ndarray() | Weight() as constant]:
             with np.errstate(all="ignore"):
-                return linear.times(1 / per_channel(constant, linear.shape).astype(np.float64))
+                return linear.times(1 / per_channel(_real(constant), linear.shape).astype(np.float64))
     raise CompileError(reason(node, inputs))
 
 
-def with_constant(linear: Linear, constant: State, factor: float = 1.0) -> Linear:
-    """Add a constant that is broadcast along the channels."""
-    per_channel(constant.codes if isinstance(constant, Weight) else np.asarray(constant), linear.shape)
-    if factor == 1.0:
-        return linear.with_bias(constant)
-    real = constant.real() if isinstance(constant, Weight) else constant
-    return linear.with_bias(np.asarray(real, np.float64) * factor)
+def _real(constant: np.ndarray | Weight) -> np.ndarray:
+    return constant.real() if isinstance(constant, Weight) else constant
 
 
 def bounds(node: Node, inputs: list[State]) -> tuple[float, float]:
-    """Lower and upper bound of a Clip."""
-    limits = [-np.inf, np.inf]
+    """Lower and upper bound of a Clip, attributes up to opset 10, inputs since."""
+    limits = [float(node.attributes.get("min", -np.inf)), float(node.attributes.get("max", np.inf))]
     for index in (0, 1):
         limit = inputs[index + 1] if len(inputs) > index + 1 else None
         if limit is None:

@@ -2,8 +2,8 @@
 
 Arithmetic is that of the device: every activation is a signed 8-bit code (a ``uint8`` tensor of the
 model is stored as its code minus 128), every weight a sum of ternary planes with integer group
-scales, every accumulator exact. Only :class:`Quantize` and :class:`Dequantize` know real numbers;
-they are the edges of the model and run on the host.
+scales, every accumulator exact. Only :class:`Quantize`, :class:`Dequantize` and :class:`Host` know real numbers; they run on
+the host. The golden model runs all of them, wherever they stand; a program has them at its edges only.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 __all__ = [
-    "Add", "CompileError", "Conv", "Dequantize", "Fold", "Graph", "MaxPool", "Op", "Planes", "Pool",
-    "Quantize", "Requantize", "Reshape", "SumPool", "Table", "Transpose", "Value", "verify",
+    "Add", "ChannelTable", "CompileError", "Concat", "Conv", "Dequantize", "Fold", "Graph", "Host", "Index",
+    "MaxPool", "Move", "Mul", "Op", "Planes", "Pool", "Quantize", "Requantize", "Reshape", "SumPool", "Table", "Value", "verify",
 ]
 
 
@@ -34,7 +34,11 @@ class Value:
     scale, zero_point : float32, int
         Real value of a code is ``scale * (code - zero_point)``; of no meaning for other kinds.
     unsigned : bool
-        Whether the model's own tensor is ``uint8``: its values are the codes plus 128.
+        Whether the model's own tensor is unsigned: its values are the codes plus 128.
+    low, high : int
+        Limits of the codes of the model's own type (int4, uint2, ...).
+    leading : int
+        Size of the first axis for one image. Only real tensors that have lost their batch have another than 1.
     """
 
     shape: tuple[int, ...]
@@ -42,6 +46,48 @@ class Value:
     scale: float = 1.0
     zero_point: int = 0
     unsigned: bool = False
+    low: int = -128
+    high: int = 127
+    leading: int = 1
+
+
+class Index:
+    """Where the elements of a tensor come from: ``output.flat[i] = input.flat[index[i]]``, ``pad`` where it is -1.
+
+    Attributes
+    ----------
+    index : int32[...]
+        In the shape of the output, for one image; positions in the model's (channels first) order.
+    pad : int
+    """
+
+    def __init__(self, index: np.ndarray, pad: int = 0) -> None:
+        self.index = index
+        self.pad = pad
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Index) and self.pad == other.pad and np.array_equal(self.index, other.index)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def is_order(self, count: int) -> bool:
+        """Whether it leaves ``count`` elements as they are, up to their shape."""
+        return self.index.size == count and np.array_equal(self.index.reshape(-1), np.arange(count))
+
+    def after(self, first: "Index") -> "Index | None":
+        """This one behind ``first``; None if they pad with different codes."""
+        pads = {item.pad for item in (first, self) if (item.index < 0).any()}
+        if len(pads) > 1:
+            return None
+        index = np.where(self.index < 0, -1, first.index.reshape(-1)[self.index])
+        return Index(index.astype(np.int32), pads.pop() if pads else 0)
+
+    def apply(self, x: np.ndarray) -> np.ndarray:
+        """Move the elements of a batch: [N, ...] to [N, *index.shape]."""
+        moved = x.reshape(len(x), -1)[:, self.index]
+        if (self.index < 0).any():
+            moved[:, self.index < 0] = self.pad
+        return moved
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -78,8 +124,13 @@ class Planes:
         return self.alpha[:, :, np.arange(channels) // group]
 
     def dense(self) -> np.ndarray:
-        """The integer weights: int64[K, C, R, S]."""
-        return (self.trits.astype(np.int64) * self.scales()[..., None, None]).sum(axis=0)
+        """The integer weights: int32[K, C, R, S]."""
+        total = np.zeros(self.trits.shape[1:], np.int32)
+        # One scale for all channels is not written out for each.
+        scales = (self.alpha if self.alpha.shape[2] == 1 else self.scales()).astype(np.int32)
+        for trits, scale in zip(self.trits, scales, strict=True):
+            total += trits * scale[..., None, None]
+        return total
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +143,11 @@ class Op:
     inputs: tuple[str, ...]
     output: str
     source: str = ""
+
+    @property
+    def title(self) -> str:
+        """Operator, as messages call it."""
+        return type(self).__name__
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,20 +163,26 @@ class Fold:
 
 @dataclass(frozen=True, kw_only=True)
 class Quantize(Op):
-    """``output = saturate8(round_half_even(input / scale) + zero_point)``, on the host.
+    """``output = clip(round_half_even(input / scale) + zero_point, low, high)``, on the host.
 
     ``scale`` and ``zero_point`` are those of the output value; division is in float32.
-    An integer input of the model (already codes) is only stored as signed: ``exact`` is set. With ``fold``,
-    the host then lays the window of the only convolution that reads it into the channels.
+    An integer input of the model (already codes) is only stored as signed: ``exact`` is set. The host then
+    moves the codes as ``move`` says, and with ``fold`` lays the window of the only convolution that reads them
+    into the channels.
     """
 
     exact: bool = False
+    low: int = -128
+    high: int = 127
+    move: Index | None = None
     fold: Fold | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Dequantize(Op):
-    """``output = scale * (input - zero_point) + bias``, in float32, on the host.
+    """``output = clip(scale * (input - zero_point) + bias, low, high)``, in float32, on the host.
+
+    The codes or accumulators are first moved as ``move`` says.
 
     Attributes
     ----------
@@ -135,7 +197,10 @@ class Dequantize(Op):
     scale: np.ndarray
     bias: np.ndarray
     zero_point: int = 0
+    low: float = -np.inf
+    high: float = np.inf
     exact: bool = False
+    move: Index | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +231,8 @@ class Requantize(Op):
 
     Attributes
     ----------
-    multiplier, offset, shift : int64[K]
+    multiplier, offset, shift : int64[K] or int64[K, P, Q]
+        For every channel, or every position (averages over windows of different sizes).
         ``multiplier < 2**24``, ``abs(offset) < 2**62``, ``0 <= shift < 64``.
     """
 
@@ -221,10 +287,51 @@ class Add(Op):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Mul(Op):
+    """Product of two tensors of codes, one rounding.
+
+    ``output = clip(round_half_even((a - zero_points[0]) * (b - zero_points[1]) * multiplier / 2**shift)
+    + zero_point, low, high)``
+    """
+
+    zero_points: tuple[int, int]
+    multiplier: int
+    shift: int
+    zero_point: int = 0
+    low: int = -128
+    high: int = 127
+
+
+@dataclass(frozen=True, kw_only=True)
 class Table(Op):
-    """``output = table[input + 128]``: any function of one code."""
+    """``output = table[input + 128]``: any function of one code.
+
+    ``steps`` are the real results in steps of the output, before rounding, for whoever judges near-ties.
+    """
 
     table: tuple[int, ...]
+    steps: tuple[float, ...] = field(default=(), compare=False, repr=False)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ChannelTable(Op):
+    """``output[c] = tables[c, input[c] + 128]``: a function of one code for each channel.
+
+    Attributes
+    ----------
+    tables, steps : int8[C, 256], float64[C, 256]
+        As those of :class:`Table`.
+    """
+
+    tables: np.ndarray
+    steps: np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Concat(Op):
+    """The inputs one behind the other along ``axis``, counted without the batch."""
+
+    axis: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,13 +340,43 @@ class Reshape(Op):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Transpose(Op):
-    """The same codes with their axes in another order: axis ``k`` of the output is axis ``order[k]``.
+class Move(Op):
+    """Codes in another order, some of them several times or not at all, and padding: no arithmetic.
 
-    Axes are counted without the batch.
+    ``kind`` is the operator of the model that it comes from.
     """
 
-    order: tuple[int, ...]
+    move: Index
+    kind: str = "Move"
+
+    @property
+    def title(self) -> str:
+        return self.kind
+
+
+@dataclass(frozen=True, kw_only=True)
+class Host(Op):
+    """An operator on real tensors that the host computes, image by image, with onnxruntime.
+
+    Attributes
+    ----------
+    model : bytes
+        ONNX model of it, with the inputs in the order of ``inputs``, and one output.
+    kind : str
+        The operator.
+    reason : str
+        Why the array does not.
+    opset : int
+    """
+
+    model: bytes = field(repr=False)
+    kind: str
+    reason: str
+    opset: int
+
+    @property
+    def title(self) -> str:
+        return self.kind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,12 +391,18 @@ class Graph:
         What every named value holds. Values that are tensors of the model bear its names.
     inputs, outputs : tuple[str, ...]
         Names of the values that the user gives and gets.
+    opset : int
+        Of the model, for messages; 0 if there is none.
+    dtypes : Mapping[str, str]
+        Types of real values that are not float32.
     """
 
     ops: tuple[Op, ...]
     values: Mapping[str, Value] = field(hash=False)
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    opset: int = 0
+    dtypes: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def with_ops(self, ops: Iterable[Op], values: Mapping[str, Value] | None = None) -> "Graph":
         """Return the graph with other ops, without the values that nothing mentions any more."""
@@ -305,7 +448,8 @@ def _verify_op(graph: Graph, op: Op) -> None:
     expected = {
         Quantize: ["real", "code"], Conv: ["code", "acc"], Requantize: ["acc", "code"],
         MaxPool: ["code", "code"], SumPool: ["code", "acc"], Add: ["code", "code", "code"],
-        Table: ["code", "code"],
+        Table: ["code", "code"], ChannelTable: ["code", "code"], Move: ["code", "code"], Reshape: ["code", "code"],
+        Mul: ["code", "code", "code"],
     }.get(type(op))
     if expected is not None and kinds != expected:
         raise AssertionError(f"{type(op).__name__} {op.output!r} joins {kinds}, not {expected}")
@@ -315,9 +459,11 @@ def _verify_op(graph: Graph, op: Op) -> None:
             count, channels = weight.trits.shape[1:3]
             if shapes[0][0] != channels * op.groups or shapes[1][0] != count:
                 raise AssertionError(f"Conv {op.output!r}: {weight.trits.shape} from {shapes}")
-        case Add() if len(set(shapes)) != 1:
-            raise AssertionError(f"Add {op.output!r} joins the shapes {shapes}")
+        case Add() | Mul() if len(set(shapes)) != 1:
+            raise AssertionError(f"{op.title} {op.output!r} joins the shapes {shapes}")
         case Reshape() if np.prod(shapes[0]) != np.prod(shapes[1]):
             raise AssertionError(f"Reshape {op.output!r} from {shapes[0]} to {shapes[1]}")
-        case Transpose(order=order) if tuple(shapes[0][k] for k in order) != shapes[1]:
-            raise AssertionError(f"Transpose {op.output!r} from {shapes[0]} to {shapes[1]}")
+        case Move(move=move) if move.index.shape != shapes[1] or move.index.max(initial=0) >= np.prod(shapes[0]):
+            raise AssertionError(f"{op.title} {op.output!r} from {shapes[0]} to {shapes[1]}")
+        case Concat(axis=axis) if sum(shape[axis] for shape in shapes[:-1]) != shapes[-1][axis]:
+            raise AssertionError(f"Concat {op.output!r} from {shapes}")

@@ -1,56 +1,69 @@
-"""ONNX with QuantizeLinear and DequantizeLinear to the integer graph.
+"""ONNX to the integer graph.
 
 Walks the nodes once. Each tensor is, at any time, one of the states of :mod:`almac.compiler.states`: a constant,
-codes, or accumulators on their way to the next quantizer. A quantizer closes what is open before it. Every node
-that does not fit is remembered, and all of them are named in one error.
+codes, something on its way to the next quantizer, or a real tensor of the host. A quantizer closes what is open
+before it. A node that does not fit is computed by the host, with the reason why; whether a device can do with
+that is for the schedule to say. Only nodes that are not valid are refused here, all of them in one error.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from almac.compiler.builder import Builder, requantized
-from almac.compiler.elementwise import add, chain, table
-from almac.compiler.epilogue import after_sum, bounds, with_constant
-from almac.compiler.graph import (
-    CompileError,
-    Graph,
-    MaxPool,
-    Op,
-    Quantize,
-    Reshape,
-    SumPool,
-    Table,
-    Transpose,
-    Value,
-)
-from almac.compiler.linear import Linear, convolution, matrix_product
-from almac.compiler.messages import reason, shape_text, unsupported
-from almac.compiler.onnx_model import Model, Node, Source, fold_constants, load
+from almac.compiler.builder import Builder
+from almac.compiler.closing import close
+from almac.compiler.elementwise import chain
+from almac.compiler.epilogue import after_sum, bounds
+from almac.compiler.graph import CompileError, Graph, Index, MaxPool, Quantize, SumPool, Table, Value
+from almac.compiler.host_work import HostWork
+from almac.compiler.linear import Linear, convolution, identity, matrix_product, transposed_convolution
+from almac.compiler.messages import invalid, reason, shape_text
+from almac.compiler.moves import MOVES, broadcast, moves_of
+from almac.compiler.onnx_model import Model, Node, Source, load
+from almac.compiler.onnx_run import fold_constants
 from almac.compiler.quantizers import parameters
-from almac.compiler.reshapes import order_of, reshaped
-from almac.compiler.states import Chain, Codes, Layout, Real, State, Sum, Unsupported, Weight
-from almac.compiler.windows import pool_window
+from almac.compiler.scales import exact_code
+from almac.compiler.states import (
+    Chain,
+    Codes,
+    Joined,
+    Moved,
+    Product,
+    Real,
+    State,
+    Sum,
+    Unsupported,
+    Weight,
+)
+from almac.compiler.windows import pool_window, spatial_axes, window_counts
 
 __all__ = ["import_model"]
 
 #: Operators on constants that are computed while importing.
 _ON_CONSTANTS = {
-    "Add", "Cast", "Clip", "Concat", "ConstantOfShape", "Div", "Flatten", "Gather", "Mul", "Neg", "Reciprocal",
-    "Reshape", "Round", "Slice", "Sqrt", "Squeeze", "Sub", "Transpose", "Unsqueeze",
+    "Abs", "Add", "Cast", "Ceil", "Clip", "Concat", "ConstantOfShape", "Div", "Equal", "Exp", "Flatten", "Floor", "Gather",
+    "Identity", "Log", "Max", "Min", "Mod", "Mul", "Neg", "Pow", "Reciprocal", "ReduceProd", "Reshape", "Round",
+    "Sign", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Transpose", "Unsqueeze", "Where",
 }
 
-_RESHAPES = {"Flatten", "Reshape", "Squeeze", "Unsqueeze"}
+_CHANNEL_AFFINE = {"Add", "BatchNormalization", "Div", "Mul", "Sub"}
+
+#: Sums, maxima and averages over windows or whole images.
+_AVERAGES = {"AveragePool", "GlobalAveragePool", "ReduceMean", "ReduceSum"}
+_MAXIMA = {"GlobalMaxPool", "MaxPool", "ReduceMax"}
+
+_REALS = (np.int32, np.float16, np.float32)
 
 
 def import_model(source: Source) -> Graph:
-    """Read a quantized ONNX model, from a file or in memory.
+    """Read an ONNX model, from a file or in memory.
 
     Raises
     ------
     CompileError
-        Naming every node that is not supported, and what to do.
+        Naming every node that is not valid.
     """
     return _Importer(load(source)).run()
 
@@ -62,6 +75,7 @@ class _Importer:
         self.model = model
         self.states: dict[str, State] = dict(model.constants)
         self.graph = Builder()
+        self.host = HostWork(model, self.states, self.graph)
         self.problems: list[str] = []
 
     def run(self) -> Graph:
@@ -69,55 +83,66 @@ class _Importer:
             self._input(info.name, info.dtype, info.shape)
         for node in self.model.nodes:
             self._node(node)
+        if self.problems:
+            raise invalid(self.problems)
         for info in self.model.outputs:
             self._output(info.name)
         if self.problems:
-            raise unsupported(self.problems, self.model)
+            raise invalid(self.problems)
         return self.graph.finish([info.name for info in self.model.inputs],
-                                 [info.name for info in self.model.outputs])
+                                 [info.name for info in self.model.outputs], self.model.opset)
 
     def _input(self, name: str, dtype: np.dtype[Any], sizes: tuple[int | None, ...]) -> None:
         shape = tuple(size for size in sizes[1:] if size is not None)
-        if len(sizes) < 2 or len(shape) != len(sizes) - 1:
+        if not sizes or len(shape) != len(sizes) - 1:
             raise CompileError(
                 f"input {name!r} has the shape {shape_text(sizes)}; supported: a batch followed by fixed "
                 "sizes; fix them with onnxruntime.tools.make_dynamic_shape_fixed")
-        if (sizes[0] or 1) != 1:
-            raise CompileError(f"input {name!r} has a batch of {sizes[0]}; supported: 1, or a symbolic one")
         self.states[name] = Real(name=name, dtype=dtype, shape=shape)
+        self.graph.dtypes[name] = dtype
         self.graph.values[name] = Value(shape=shape, kind="real")
 
     def _node(self, node: Node) -> None:
         inputs = [self.states.get(name) if name else None for name in node.inputs]
-        try:
-            result = self._lower(node, inputs)
-        except CompileError as error:
-            shapes = [shape_text(self.model.shapes.get(name, ()))
-                      for name in (*node.inputs[:1], *node.outputs[:1])]
-            self.problems.append(f"node {node.name!r} ({node.op}, opset {self.model.opset}, "
-                                 f"{' to '.join(shapes)}): {error}")
-            result = Unsupported()
-        for name in node.outputs:
+        if any(isinstance(state, Unsupported) for state in inputs):
+            results: Sequence[State] = [Unsupported()] * len(node.outputs)
+        else:
+            results = self._lower(node, inputs)
+        for name, result in zip(node.outputs, results, strict=False):
             self.states[name] = result
 
-    def _lower(self, node: Node, inputs: list[State]) -> State:
-        """State of the outputs of ``node``."""
+    def _lower(self, node: Node, inputs: list[State]) -> Sequence[State]:
+        """States of the outputs of ``node``."""
+        try:
+            try:
+                result = self._on_array(node, inputs)
+            except CompileError as error:
+                return self.host.lower(node, inputs, str(error))
+        except CompileError as error:
+            self.problems.append(f"{self.host.where(node)}: {error}")
+            return [Unsupported()] * len(node.outputs)
+        return result if isinstance(result, list) else [result]
+
+    def _on_array(self, node: Node, inputs: list[State]) -> State:
+        """State of the output of ``node``, or a list of those of all outputs, if an array may compute it."""
+        if node.declined:
+            raise CompileError(node.declined)
         match node.op, inputs:
-            case "QuantizeLinear", [Unsupported(), *_]:
-                return self._recover(node, inputs)
-            case _, _ if any(isinstance(state, Unsupported) for state in inputs):
-                return self._after_unsupported(node, inputs)
             case "Constant", _ if node.attributes:
                 return np.asarray(next(iter(node.attributes.values())))
             case "Identity" | "Dropout", [state, *_] if state is not None and not isinstance(state, Chain):
                 return state
-            case "Shape", [Real() | Codes() as x]:
+            case "Cast", [Linear() | Sum() | Codes(real=True) as state] if node.integer("to", 0) == 1:
+                return state
+            case "Shape", [Real() | Codes() | Linear() as x]:
                 return np.array([1, *self._shape(x)][slice(
                     node.integer("start", 0), node.attributes.get("end"))], np.int64)
             case "QuantizeLinear", [np.ndarray() as x, *_]:
                 return parameters(node, inputs).quantize(x)
             case "QuantizeLinear", [state, *_]:
                 return self._quantize(node, state, inputs)
+            case "almac.BipolarQuant", [state, *_]:
+                return self._bipolar(node, state, inputs)
             case "DequantizeLinear", [state, *_]:
                 return self._dequantize(node, state, inputs)
             case "Transpose", [Weight() as weight]:
@@ -128,21 +153,19 @@ class _Importer:
             case op, _ if op in _ON_CONSTANTS and inputs and all(
                     isinstance(state, np.ndarray | None) for state in inputs):
                 return fold_constants(node, self.model.opset, inputs)
-            case "MaxPool", [Codes() as x]:
-                return self._max_pool(node, x)
+            case op, [Codes() as x, *_] if op in _MAXIMA:
+                return self._max_pool(node, x, inputs)
             case "Clip", [Codes(real=False) as x, *_]:
                 return self._limit(node, x, inputs)
-            case "Transpose", [Codes() | Real() as x]:
-                order = order_of(node, len(self._shape(x)) + 1)
-                return self._moved(node, x, tuple(self._shape(x)[k] for k in order), order)
-            case op, [Codes() | Real() as x, *_] if op in _RESHAPES:
-                return self._moved(node, x, reshaped(node, self._shape(x), self._constant_of(inputs)))
-            case op, [Linear() as linear, *_] if op in _RESHAPES:
-                target = reshaped(node, linear.shape, self._constant_of(inputs))
-                if linear.shape[0] != target[0] or {*linear.shape[1:], *target[1:]} - {1}:
-                    raise CompileError("reshapes a tensor that is not quantized; quantize it first")
-                return replace(linear, shape=target)
-            case _, [Linear() | Sum(), *_] | [_, Linear()]:
+            case op, [np.ndarray() | Weight(), *_] if op in MOVES:
+                raise CompileError(reason(node, inputs))
+            case op, [state, *_] if op in MOVES and state is not None:
+                return self._move(node, state, inputs)
+            case "Concat", _:
+                return self._concat(node, inputs)
+            case "Sum", [_, _]:
+                return self._on_array(replace(node, op="Add"), inputs)
+            case _, [Linear() | Sum() | Product(), *_] | [_, Linear()]:
                 return after_sum(node, inputs)
             case _, [Codes(real=True) | Chain(), *_] | [_, Codes(real=True) | Chain()]:
                 return self._on_codes(node, inputs)
@@ -152,69 +175,63 @@ class _Importer:
         """A node on codes that have been dequantized."""
         match node.op, inputs:
             case "Conv", [Codes() as x, Weight() as weight, *rest]:
-                linear = convolution(node, x, weight, self._shape(x))
-                return linear.with_bias(rest[0]) if rest and rest[0] is not None else linear
+                return _biased(convolution(node, x, weight, self._shape(x)), rest)
+            case "ConvTranspose", [Codes() as x, Weight() as weight, *rest]:
+                x, linear = transposed_convolution(node, x, weight, self._shape(x), self.graph.moved)
+                return _biased(linear, rest)
             case "Gemm" | "MatMul", [Codes() as x, Weight() as weight, *rest]:
-                linear = matrix_product(node, x, weight, self._shape(x))
-                return with_constant(linear, rest[0], float(node.attributes.get("beta", 1.0))) if (
-                    rest and rest[0] is not None) else linear
-            case "Conv" | "Gemm" | "MatMul", _:
+                return matrix_product(node, x, weight, self._shape(x), rest)
+            case "Gemm" | "MatMul", [Codes(), Codes(), *_]:
+                raise CompileError("multiplies two tensors of the model; supported: one of them constant")
+            case "Conv" | "ConvTranspose" | "Gemm" | "MatMul", _:
                 raise CompileError("its weights are not quantized; supported: integer weights behind "
                                    "DequantizeLinear; quantize the model first")
-            case "Add", [Codes() as a, Codes() as b]:
-                if self._shape(a) != self._shape(b):
-                    raise CompileError(f"adds the shapes {self._shape(a)} and {self._shape(b)}; supported: "
-                                       "equal ones")
-                return Sum(a=a, b=b)
-            case "AveragePool" | "GlobalAveragePool" | "ReduceMean", [Codes() as x, *_]:
+            case "Add" | "Sub", [Codes() as a, Codes() as b]:
+                return Sum(**self._pair(node, a, b), sign=1 if node.op == "Add" else -1)
+            case "Mul", [Codes() as a, Codes() as b] if a != b:
+                return Product(**self._pair(node, a, b))
+            case op, [Codes() as x, *_] if op in _AVERAGES:
                 return self._average_pool(node, x, inputs)
-        return chain(node, inputs)
-
-    def _after_unsupported(self, node: Node, inputs: list[State]) -> State:
-        """Name a node behind an unsupported one only if it would not do behind a supported one either."""
-        if node.op in {"Relu", "Clip", "Identity", "Dropout", "BatchNormalization", "Add", "Mul", "Sub", "Div",
-                       "MaxPool", "Transpose", "Shape", *_ON_CONSTANTS, *_RESHAPES, "DequantizeLinear"}:
-            return Unsupported()
-        raise CompileError(reason(node, inputs))
-
-    def _recover(self, node: Node, inputs: list[State]) -> State:
-        """Codes behind something unsupported, so that what comes later is checked too."""
-        sizes = self.model.shapes.get(node.outputs[0], ())[1:]
-        shape = tuple(size for size in sizes if size is not None)
-        if not shape or len(shape) != len(sizes):
-            return Unsupported()
-        value = replace(parameters(node, inputs).value(), shape=shape)
-        self.graph.values[node.outputs[0]] = value
-        return _codes(node.outputs[0], value, real=False)
+            case op, [Codes() as x, *rest] if op in _CHANNEL_AFFINE and _of_channels(op, rest, self._shape(x)):
+                return after_sum(node, [identity(node, x, self._shape(x)), *rest])
+            case "Add" | "Mul", [np.ndarray() as constant, Codes() as x] if _of_channels(
+                    node.op, [constant], self._shape(x)):
+                return after_sum(node, [identity(node, x, self._shape(x)), constant])
+        return chain(node, inputs, self._shape(inputs[0]) if inputs[0] is not None else ())
 
     # Quantizers and dequantizers.
 
     def _quantize(self, node: Node, state: State, inputs: list[State]) -> State:
         value = parameters(node, inputs).value()
         name = node.outputs[0]
-        common: dict[str, Any] = {"output": name, "source": node.name}
         match state:
-            case Real(dtype=dtype) if dtype in (np.int32, np.float16, np.float32):
+            case Real(dtype=dtype) if dtype in _REALS:
                 self._enter(state, name, node.name, value, exact=False)
             case Real():
-                raise CompileError(f"quantizes an input of {state.dtype}; supported: float32, float16, int32")
-            case Linear():
-                acc = self.graph.close(state)
-                self.graph.emit(requantized(state, acc, value, common), replace(value, shape=state.shape))
-            case Sum():
-                self.graph.emit(add(state, value, common), replace(value, shape=self._shape(state.a)))
+                raise CompileError(f"quantizes a tensor of {state.dtype}; supported: float32, float16, int32")
             case Codes(real=True) if state.is_value(value):
                 self.graph.alias(state, name)
                 return replace(state, real=False)
-            case Codes(real=True) | Chain():
-                codes = state if isinstance(state, Codes) else state.codes
-                constants = {key: array for key, array in self.states.items() if isinstance(array, np.ndarray)}
-                self.graph.emit(Table(inputs=(codes.name,), **common,
-                                 table=table(state, value, self.model, constants)),
-                           replace(value, shape=self._shape(codes)))
+            case Codes(real=True) | Chain() | Linear() | Sum() | Product() | Joined() | Moved():
+                close(self.graph, self.model, self.states, state, value, name, node.name)
             case _:
                 raise CompileError(reason(node, [state]))
         return _codes(name, value, real=False)
+
+    def _bipolar(self, node: Node, state: State, inputs: list[State]) -> State:
+        """The sign, 1 for zero (QONNX)."""
+        scale = inputs[1]
+        if not isinstance(scale, np.ndarray) or scale.size != 1 or not scale.reshape(-1)[0] > 0:
+            raise CompileError("its scale is not a constant number above zero")
+        value = Value(shape=(), scale=float(scale.reshape(-1)[0]), low=-1, high=1)
+        name = f"{node.outputs[0]}/codes"
+        match state:
+            case Codes(real=True) | Chain() | Linear():
+                close(self.graph, self.model, self.states, state, value, name, node.name, bipolar=True)
+            case _:
+                real = self.host.sign(node, self._shape(state), value.scale)
+                self._enter(real, name, node.name, value, exact=False)
+        return _codes(name, value, real=True)
 
     def _dequantize(self, node: Node, state: State, inputs: list[State]) -> State:
         match state:
@@ -222,7 +239,7 @@ class _Importer:
                 return parameters(node, inputs, state).weight(state)
             case Codes(real=False):
                 dtype = np.uint8 if state.unsigned else np.int8
-                value = parameters(node, inputs, np.empty(0, dtype)).value()
+                value = parameters(node, inputs, np.empty(0, dtype), activation=True).value()
                 return _codes(state.name, replace(value, unsigned=state.unsigned), real=True)
             case Real(dtype=dtype) if dtype in (np.int8, np.uint8):
                 value = parameters(node, inputs, np.empty(0, dtype)).value()
@@ -233,21 +250,21 @@ class _Importer:
         raise CompileError(reason(node, [state]))
 
     def _enter(self, state: Real, name: str, source: str, value: Value, *, exact: bool) -> None:
-        """Quantize an input of the model, and bring the codes into the layout that the model wants."""
-        steps = [f"{name}/{k}" for k in range(len(state.layouts))] + [name]
-        shape = self.graph.values[state.name].shape
-        self.graph.emit(Quantize(inputs=(state.name,), output=steps[0], source=source, exact=exact),
-                   replace(value, shape=shape))
-        for layout, before, after in zip(state.layouts, steps, steps[1:], strict=False):
-            self.graph.emit(_layout_op(layout, before, after), replace(value, shape=layout.shape))
+        """Quantize a tensor of the host, and bring the codes into the layout that the model wants."""
+        steps = [f"{name}/{k}" for k in range(len(state.moves))] + [name]
+        self.graph.emit(
+            Quantize(inputs=(state.name,), output=steps[0], source=source, exact=exact, low=value.low, high=value.high),
+            replace(value, shape=self.graph.values[state.name].shape))
+        for (node, move), before, after in zip(state.moves, steps, steps[1:], strict=False):
+            self.graph.move(before, after, Index(move.index, exact_code(move.pad, value.scale, value.zero_point)), node.name, node.op)
 
     # Operators that change no code, or add codes up.
 
-    def _max_pool(self, node: Node, x: Codes) -> Codes:
-        window, shape = pool_window(node, self._shape(x))
+    def _max_pool(self, node: Node, x: Codes, inputs: list[State]) -> Codes:
+        window, shape = pool_window(node, self._shape(x), self._axes(node, inputs))
         name = node.outputs[0]
         self.graph.emit(MaxPool(inputs=(x.name,), output=name, source=node.name, **window),
-                   replace(self.graph.values[x.name], shape=shape, scale=x.scale, zero_point=x.zero_point))
+                        replace(self.graph.values[x.name], shape=shape, scale=x.scale, zero_point=x.zero_point))
         return replace(x, name=name)
 
     def _limit(self, node: Node, x: Codes, inputs: list[State]) -> Codes:
@@ -256,60 +273,140 @@ class _Importer:
         codes = np.clip(np.arange(-128, 128), low, high).astype(np.int64)
         name = node.outputs[0]
         self.graph.emit(Table(inputs=(x.name,), output=name, source=node.name, table=tuple(codes.tolist())),
-                   self.graph.values[x.name])
+                        self.graph.values[x.name])
         return replace(x, name=name)
 
     def _average_pool(self, node: Node, x: Codes, inputs: list[State]) -> Linear | Codes:
-        given = self._constant_of(inputs)(1) if node.op == "ReduceMean" else None
-        axes = None if given is None else given.reshape(-1).tolist()
-        if node.op == "ReduceMean" and node.integer("noop_with_empty_axes", 0) and not axes:
+        shape = self._shape(x)
+        axes = self._axes(node, inputs)
+        if node.op.startswith("Reduce") and node.integer("noop_with_empty_axes", 0) and not axes:
             return x
-        window, shape = pool_window(node, self._shape(x), axes)
+        window, out = pool_window(node, shape, axes)
         count = int(np.prod(window["kernel"]))
         op = SumPool(inputs=(x.name,), output=node.outputs[0], source=node.name, pad_code=x.zero_point, **window)
-        scale = np.float32(x.scale) / np.float32(count)
-        return Linear(op=op, shape=shape, scale=np.full(shape[0], scale, np.float32),
-                      constant=np.full(shape[0], -x.zero_point * count, np.int64))
+        linear = Linear(op=op, shape=out, scale=np.full(out[0], x.scale, np.float32),
+                        constant=np.full(out[0], -x.zero_point * count, np.int64))
+        if node.op == "ReduceSum":
+            return linear
+        counts = window_counts(node, op, shape, out)
+        if (counts != count).any():
+            return replace(linear, counts=counts)
+        return replace(linear, scale=linear.scale / np.float32(count))
 
-    def _moved(self, node: Node, x: Codes | Real, shape: tuple[int, ...],
-               order: tuple[int, ...] | None = None) -> Codes | Real:
-        """``x`` in another shape or order of axes."""
-        layout = Layout(source=node.name, shape=shape, order=order)
-        if isinstance(x, Real):
-            return replace(x, shape=shape, layouts=(*x.layouts, layout))
-        self.graph.emit(_layout_op(layout, x.name, node.outputs[0]), replace(
-            self.graph.values[x.name], shape=shape, scale=x.scale, zero_point=x.zero_point))
-        return replace(x, name=node.outputs[0])
+    def _axes(self, node: Node, inputs: list[State]) -> list[int] | None:
+        """Axes of a reduction, as an attribute or an input."""
+        if not node.op.startswith("Reduce"):
+            return None
+        given = inputs[1] if len(inputs) > 1 else None
+        if given is not None and not isinstance(given, np.ndarray):
+            raise CompileError("its axes are not constants")
+        axes = node.attributes.get("axes") if given is None else given.reshape(-1).tolist()
+        return spatial_axes(node, axes, len(self._shape(inputs[0])))
 
-    # Names.
+    def _pair(self, node: Node, a: Codes, b: Codes) -> dict[str, Codes]:
+        """Both operands in the shape of the result."""
+        shapes = self._shape(a), self._shape(b)
+        if len(shapes[0]) != len(shapes[1]):
+            raise CompileError(f"joins the shapes {shapes[0]} and {shapes[1]}; supported: as many axes")
+        try:
+            target = np.broadcast_shapes(*shapes)
+        except ValueError:
+            raise CompileError(f"joins the shapes {shapes[0]} and {shapes[1]}, which do not fit") from None
+        pair = {}
+        for key, codes, shape in zip("ab", (a, b), shapes, strict=True):
+            if shape != target:
+                name = f"{node.outputs[0]}/{key}"
+                codes = self.graph.moved(codes, name, Index(broadcast(shape, target)), node.name, "Expand")
+            pair[key] = codes
+        return pair
 
-    def _shape(self, x: Codes | Real) -> tuple[int, ...]:
-        return x.shape if isinstance(x, Real) else self.graph.values[x.name].shape
+    def _move(self, node: Node, state: State, inputs: list[State]) -> State:
+        """An operator that moves data: at once if there are codes, else as soon as there are."""
+        if isinstance(state, Codes) or (isinstance(state, Real) and self.graph.values[state.name].leading == 1):
+            shape = self._shape(state)
+        elif isinstance(state, Linear | Sum | Product | Chain | Joined | Moved):
+            shape = self._shape(state)
+        else:
+            raise CompileError(reason(node, inputs))
+        indices, pad = moves_of(node, self.model.opset, shape, inputs, self.model.batch)
+        results = [self._moved(node, state, index, pad, name)
+                   for index, name in zip(indices, node.outputs, strict=True)]
+        return results if len(results) > 1 else results[0]
 
-    def _constant_of(self, inputs: list[State]) -> Any:
-        def constant(index: int) -> np.ndarray | None:
-            state = inputs[index] if index < len(inputs) else None
-            if state is not None and not (isinstance(state, np.ndarray) and state.dtype.kind == "i"):
-                raise CompileError(f"its input {index} is not an integer constant")
-            return state
-        return constant
+    def _moved(self, node: Node, state: State, index: np.ndarray, pad: float, name: str) -> State:
+        match state:
+            case Codes():
+                value = replace(self.graph.values[state.name], scale=state.scale, zero_point=state.zero_point)
+                pad = pad if state.real else (pad - 128 * state.unsigned - state.zero_point) * state.scale
+                return self.graph.moved(state, name, Index(index, exact_code(pad, value.scale, value.zero_point)), node.name, node.op)
+            case Real():
+                return replace(state, shape=index.shape, moves=(*state.moves, (node, Index(index, pad))))
+            case Linear() if index.shape[0] == state.shape[0] and not {*state.shape[1:], *index.shape[1:]} - {1}:
+                return replace(state, shape=index.shape)
+            case _:
+                return Moved(state=state, node=node, move=Index(index, pad))
+
+    def _concat(self, node: Node, inputs: list[State]) -> State:
+        kinds = (Codes, Chain, Linear, Sum, Product, Joined, Moved)
+        if not all(isinstance(state, kinds) for state in inputs):
+            raise CompileError(reason(node, inputs))
+        shapes = [self._shape(state) for state in inputs]
+        rank = len(shapes[0]) + 1
+        axis = node.integer("axis", 1) % rank
+        if axis == 0 or len({(*shape[:axis - 1], *shape[axis:]) for shape in shapes}) > 1:
+            raise CompileError(f"joins the shapes {shapes} along axis {node.integer('axis', 1)}; supported: any "
+                               "axis behind the batch")
+        first = inputs[0]
+        joined = Joined(parts=tuple(inputs), axis=axis - 1)
+        if isinstance(first, Codes) and all(isinstance(x, Codes) and replace(x, name="") == replace(first, name="")
+                                            for x in inputs):
+            value = replace(self.graph.values[first.name], scale=first.scale, zero_point=first.zero_point)
+            close(self.graph, self.model, self.states, joined, value, node.outputs[0], node.name)
+            return replace(first, name=node.outputs[0])
+        return joined
+
+    def _shape(self, state: State) -> tuple[int, ...]:
+        match state:
+            case Codes(name=name):
+                return self.graph.values[name].shape
+            case Real(shape=shape) | Linear(shape=shape):
+                return shape
+            case Sum(a=a) | Product(a=a):
+                return self._shape(a)
+            case Chain(codes=codes):
+                return self._shape(codes)
+            case Moved(move=move):
+                return move.index.shape
+            case Joined(parts=parts, axis=axis):
+                shapes = [self._shape(part) for part in parts]
+                return (*shapes[0][:axis], sum(shape[axis] for shape in shapes), *shapes[0][axis + 1:])
+            case np.ndarray():
+                return state.shape[1:]
+        return ()
 
     def _output(self, name: str) -> None:
         match self.states.get(name):
-            case Linear() | Codes() as state:
+            case Linear(counts=None, rounding="") | Codes() as state:
                 self.graph.output(name, state)
-            case Unsupported():
+            case None | Unsupported():
                 pass
+            case np.ndarray() | Weight():
+                self.problems.append(f"output {name!r}: it is a constant")
             case _:
-                self.problems.append(f"output {name!r}: nothing quantized reaches it; quantize the "
-                                     "tensor, or cut the model before it")
+                self.graph.renamed[self.host.real(name)] = name
+
+
+def _biased(linear: Linear, rest: list[State]) -> Linear:
+    return linear.with_bias(rest[0]) if rest and rest[0] is not None else linear
+
+
+def _of_channels(op: str, constants: list[State], shape: tuple[int, ...]) -> bool:
+    """Whether the constants of a node are one number for each channel."""
+    if op == "BatchNormalization":
+        return True
+    return all(isinstance(constant, np.ndarray) and constant.size == shape[0] > 1
+               and constant.ndim >= len(shape) and constant.shape[-len(shape)] == shape[0] for constant in constants)
 
 
 def _codes(name: str, value: Value, *, real: bool) -> Codes:
     return Codes(name=name, scale=value.scale, zero_point=value.zero_point, unsigned=value.unsigned, real=real)
-
-
-def _layout_op(layout: Layout, before: str, after: str) -> Op:
-    if layout.order is None:
-        return Reshape(inputs=(before,), output=after, source=layout.source)
-    return Transpose(inputs=(before,), output=after, source=layout.source, order=layout.order)

@@ -1,16 +1,18 @@
 """Convolutions and matrix products, until they are quantized."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from almac.compiler.graph import CompileError, Conv, Planes, SumPool
+from almac.compiler.graph import CompileError, Conv, Index, Planes, SumPool
 from almac.compiler.onnx_model import Node
 from almac.compiler.states import Codes, State, Weight
 from almac.compiler.weights import common_scale, grouped_planes, to_planes
-from almac.compiler.windows import Window, conv_window
+from almac.compiler.windows import Window, conv_window, transposed_window
 
-__all__ = ["Linear", "batch_norm", "convolution", "matrix_product", "per_channel"]
+__all__ = ["Linear", "batch_norm", "convolution", "identity", "matrix_product", "per_channel",
+           "transposed_convolution"]
 
 #: A bias is a whole number of accumulator steps if its scale is that of the products up to rounding.
 _SAME_SCALE = 3e-7
@@ -27,6 +29,10 @@ class Linear:
         What is known of the sum at compile time: zero points, an integer bias.
     bias : float64[K] or None
         A bias that is not a whole number of steps of the accumulator.
+    counts : int64[P, Q] or None
+        What the sum at each position is still to be divided by (an average over windows of different sizes).
+    rounding : str
+        ``Floor`` or ``Ceil``, if that has been done to the result.
     """
 
     op: Conv | SumPool
@@ -36,6 +42,8 @@ class Linear:
     bias: np.ndarray | None = None
     low: float = -np.inf
     high: float = np.inf
+    counts: np.ndarray | None = None
+    rounding: str = ""
 
     def with_bias(self, bias: State) -> "Linear":
         """Add a bias: integers of this scale stay integers, everything else is real."""
@@ -59,6 +67,16 @@ class Linear:
         known = 0.0 if self.bias is None else self.bias
         return replace(self, bias=known + np.broadcast_to(real.reshape(-1).astype(np.float64), (count,)))
 
+    def plus(self, constant: State, factor: float = 1.0) -> "Linear":
+        """Add a constant that is broadcast along the channels, times a factor."""
+        if not isinstance(constant, np.ndarray | Weight):
+            raise CompileError("adds what is not a constant")
+        per_channel(constant.codes if isinstance(constant, Weight) else constant, self.shape)
+        if factor == 1.0:
+            return self.with_bias(constant)
+        real = constant.real() if isinstance(constant, Weight) else constant
+        return self.with_bias(np.asarray(real, np.float64) * factor)
+
     def times(self, factor: np.ndarray) -> "Linear":
         """Multiply by a factor, or one for each channel: float64[].
 
@@ -79,7 +97,7 @@ class Linear:
                        bias=None if self.bias is None else self.bias * factor)
 
     def _require_open(self) -> None:
-        if self.low > -np.inf or self.high < np.inf:
+        if self.low > -np.inf or self.high < np.inf or self.rounding:
             raise CompileError("computes on what Relu or Clip has limited, before it is quantized; supported: "
                                "Relu and Clip last; quantize the tensor before it")
 
@@ -114,8 +132,41 @@ def convolution(node: Node, x: Codes, weight: Weight, shape: tuple[int, ...]) ->
     return _linear(node, x, planes, scale, groups, window)
 
 
-def matrix_product(node: Node, x: Codes, weight: Weight, shape: tuple[int, ...]) -> Linear:
-    """A Gemm or MatMul node with constant weights, on codes of the shape (C,)."""
+def transposed_convolution(node: Node, x: Codes, weight: Weight, shape: tuple[int, ...],
+                           moved: Callable[[Codes, str, Index, str, str], Codes]) -> tuple[Codes, Linear]:
+    """A ConvTranspose node: a convolution with the kernel turned around over the input with zeros in between.
+
+    ``moved`` puts the zeros there, that is the input's zero point, and crops what the pads take away.
+    """
+    if weight.codes.ndim not in (3, 4) or len(shape) != weight.codes.ndim - 1:
+        raise CompileError(f"its weights have {weight.codes.ndim} dimensions, its input has the shape "
+                           f"{shape}; supported: 1-D and 2-D")
+    if weight.block or weight.rest:
+        raise CompileError("its weights are in blocks or planes; supported: one scale for each output channel")
+    groups = node.integer("group", 1)
+    channels, per_group, *kernel = weight.codes.shape
+    if groups < 1 or shape[0] != channels or channels % groups:
+        raise CompileError(f"its input has {shape[0]} channels, its weights {channels} in {groups} groups")
+    integers, scale = weight.along(1)
+    # [C, K / groups, ...] to [K, C / groups, ...], the kernel from its end.
+    flipped = np.flip(integers, axis=tuple(range(2, integers.ndim)))
+    split = flipped.reshape(groups, channels // groups, per_group, *kernel).swapaxes(1, 2)
+    turned = _image(split.reshape(groups * per_group, channels // groups, *kernel))
+    window, stuffed = transposed_window(node, shape, turned.shape[2:])
+    if stuffed is not None:
+        x = moved(x, f"{node.outputs[0]}/stuffed", Index(stuffed, x.zero_point), node.name, node.op)
+    return x, _linear(node, x, to_planes(turned), np.tile(scale, groups), groups, window)
+
+
+def identity(node: Node, x: Codes, shape: tuple[int, ...]) -> Linear:
+    """Codes as accumulators of themselves, one channel each: what follows may scale channels differently."""
+    ones = Planes(trits=np.ones((1, shape[0], 1, 1, 1), np.int8), alpha=np.ones((1, shape[0], 1), np.int64))
+    window = Window(kernel=(1, 1), strides=(1, 1), dilations=(1, 1), pads=(0, 0, 0, 0), shape=shape[1:])
+    return _linear(node, x, ones, np.ones(shape[0], np.float32), shape[0], window)
+
+
+def matrix_product(node: Node, x: Codes, weight: Weight, shape: tuple[int, ...], rest: list[State]) -> Linear:
+    """A Gemm or MatMul node with constant weights, on codes of the shape (C,); ``rest`` may hold its bias."""
     if len(shape) != 1:
         raise CompileError(f"its input has the shape {shape}; supported: a vector; flatten it first")
     if weight.codes.ndim != 2:
@@ -127,7 +178,10 @@ def matrix_product(node: Node, x: Codes, weight: Weight, shape: tuple[int, ...])
     if channels != shape[0]:
         raise CompileError(f"its input has {shape[0]} elements, its weights take {channels}")
     window = Window(kernel=(1, 1), strides=(1, 1), dilations=(1, 1), pads=(0, 0, 0, 0), shape=())
-    return _linear(node, x, planes, scale, 1, window).times(np.array(node.attributes.get("alpha", 1.0)))
+    linear = _linear(node, x, planes, scale, 1, window)
+    alpha, beta = (float(node.attributes.get(name, 1.0)) for name in ("alpha", "beta"))
+    linear = linear.times(np.array(alpha)) if alpha != 1.0 else linear
+    return linear.plus(rest[0], beta) if rest and rest[0] is not None else linear
 
 
 def batch_norm(linear: Linear, node: Node, parameters: list[State]) -> Linear:

@@ -2,10 +2,10 @@
 
 from almac.compiler.graph import CompileError
 from almac.compiler.linear import Linear
-from almac.compiler.onnx_model import Model, Node
-from almac.compiler.states import Chain, Codes, Real, State, Sum, Unsupported
+from almac.compiler.onnx_model import Node
+from almac.compiler.states import Chain, Codes, Real, State, Sum
 
-__all__ = ["FUNCTIONS", "reason", "shape_text", "unsupported"]
+__all__ = ["FUNCTIONS", "GENERIC", "invalid", "reason", "shape_text"]
 
 #: Operators of one tensor, element by element; with constants of one number, the binary ones too.
 FUNCTIONS = {
@@ -14,22 +14,22 @@ FUNCTIONS = {
     "Selu", "Sigmoid", "Sign", "Softplus", "Softsign", "Sqrt", "Sub", "Tanh", "ThresholdedRelu",
 }
 
+#: Where nothing better is known.
+GENERIC = "not supported; replace it by supported operators, or cut the model before it"
+
 _TAILS = {"ArgMax", "LogSoftmax", "Softmax", "TopK"}
 
 
-def unsupported(problems: list[str], model: Model) -> CompileError:
-    """One error for all nodes."""
+def invalid(problems: list[str]) -> CompileError:
+    """One error for all nodes that are not valid."""
     count = "1 node is" if len(problems) == 1 else f"{len(problems)} nodes are"
-    lines = [f"{count} not supported:", *problems]
-    if not any(node.op == "QuantizeLinear" for node in model.nodes):
-        lines.append("The model is not quantized: it has no QuantizeLinear; quantize it first.")
-    return CompileError("\n".join(lines))
+    return CompileError("\n".join([f"{count} not valid, or of no known meaning:", *problems]))
 
 
 def reason(node: Node, inputs: list[State]) -> str:
     """Why ``node`` does not fit what it reads, and what to do."""
     if node.op in _TAILS:
-        return "belongs on the host; cut the model before it"
+        return "belongs on the host, which computes only before and after the array; cut the model before it"
     if "." in node.op:
         return ("is of a domain that is not ONNX's own; convert the model to QuantizeLinear and "
                 "DequantizeLinear (qonnx-convert --output-style qcdq for QONNX)")
@@ -37,13 +37,11 @@ def reason(node: Node, inputs: list[State]) -> str:
         return ("reads a tensor that is not quantized; supported here: Relu, Clip, BatchNormalization, a bias "
                 "or a factor for each channel, then QuantizeLinear; quantize the tensor before it")
     if any(isinstance(state, Real) for state in inputs):
-        return "computes on an input of the model before it is quantized; quantize the input first"
+        return "computes on a tensor that is not quantized; quantize the tensor before it"
     if node.op in {*FUNCTIONS, "Conv", "Gemm", "MatMul", "AveragePool", "GlobalAveragePool", "ReduceMean"}:
-        if any(isinstance(state, Unsupported) for state in inputs):
-            return "reads a tensor that is not quantized; quantize the tensor before it"
         if any(isinstance(state, Codes) and not state.real for state in inputs):
             return "computes on codes; put DequantizeLinear before it"
-    return "not supported; replace it by supported operators, or cut the model before it"
+    return GENERIC
 
 
 def shape_text(shape: tuple[int | None, ...]) -> str:

@@ -1,7 +1,8 @@
-"""ONNX files as plain nodes and arrays; the only module that imports onnx, with its errors named."""
+"""ONNX files as plain nodes and arrays, cleaned up and in one spelling; with their errors named."""
 
+import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -9,16 +10,18 @@ from typing import Any, TypeAlias
 import ml_dtypes  # noqa: F401 - gives NumPy the 2- and 4-bit integers of initializers
 import numpy as np
 import onnx
+import onnx_ir
 from google.protobuf.message import DecodeError
-from onnx import numpy_helper, shape_inference
-from onnx.reference import ReferenceEvaluator
+from onnx import numpy_helper
+from onnx_ir.passes import common
 
 from almac.compiler.graph import CompileError
+from almac.compiler.spellings.canonical import canonical
 
-__all__ = ["Model", "Node", "Source", "TensorInfo", "fold_constants", "load", "run_nodes"]
+__all__ = ["Model", "Node", "Source", "TensorInfo", "load", "load_proto"]
 
 #: Opsets whose operators mean what the importer believes.
-OPSETS = range(13, 26)
+OPSETS = range(7, 26)
 
 _TWO_BIT = {getattr(onnx.TensorProto, "INT2", -1), getattr(onnx.TensorProto, "UINT2", -1)}
 _INT2_OPSET = 25
@@ -29,7 +32,10 @@ Source: TypeAlias = str | Path | onnx.ModelProto
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Node:
-    """One operator of the model."""
+    """One operator of the model.
+
+    ``declined`` says why its spelling could not be turned into standard operators, if that was tried.
+    """
 
     op: str
     name: str
@@ -37,6 +43,7 @@ class Node:
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any]
     proto: onnx.NodeProto
+    declined: str = ""
 
     def integer(self, name: str, default: int) -> int:
         """An integer attribute."""
@@ -54,96 +61,118 @@ class TensorInfo:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Model:
-    """A loaded model."""
+    """A loaded model, for one image.
+
+    Attributes
+    ----------
+    batch : int
+        Images that the model's own inputs hold; 1 where that is symbolic.
+    tensors : Mapping[str, TensorInfo]
+        What is known of every tensor.
+    """
 
     nodes: tuple[Node, ...]
     constants: Mapping[str, np.ndarray]
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
     opset: int
-    shapes: Mapping[str, tuple[int | None, ...]]
+    batch: int
+    tensors: Mapping[str, TensorInfo]
 
 
 def load(source: Source) -> Model:
-    """Read an ONNX file, or take the model that is given.
+    """Read an ONNX file, or take the model that is given; in one spelling, without what nothing needs.
 
     Raises
     ------
     CompileError
         If there is none, or it is not one that this version reads.
     """
-    title, proto = ("the model", source) if isinstance(source, onnx.ModelProto) else _read(Path(source))
-    if not proto.graph.node:
-        raise CompileError(f"{title} holds no ONNX graph")
-    opset = next((entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")), 0)
-    if opset not in OPSETS:
-        raise CompileError(f"{title} is of opset {opset}; supported: {OPSETS[0]} to {OPSETS[-1]}; "
-                           "convert it with onnx.version_converter")
+    title = "the model" if isinstance(source, onnx.ModelProto) else str(source)
+    proto = onnx.ModelProto()
+    proto.CopyFrom(load_proto(source))
+    opset = _opset(proto, title)
     _check_text(proto.graph, title)
     _check_names(proto.graph)
-    constants = {tensor.name: _array(tensor, opset) for tensor in proto.graph.initializer}
+    for index, node in enumerate(proto.graph.node):
+        _check_node(index, node, opset)
+    constants = {tensor.name for tensor in proto.graph.initializer}
+    _check_origins(proto.graph, constants)
+    for tensor in proto.graph.initializer:
+        _array(tensor, opset)
+    inputs = tuple(_info(value) for value in proto.graph.input if value.name not in constants)
+    batch = _one_image(proto.graph, constants)
     try:
-        inferred = shape_inference.infer_shapes(proto)
-    except (shape_inference.InferenceError, RuntimeError, ValueError):
-        # Shapes of inner tensors are for messages only.
-        inferred = proto
-    infos = [*inferred.graph.value_info, *inferred.graph.input, *inferred.graph.output]
+        model = onnx_ir.serde.deserialize_model(proto)
+        _CLEAN_UP(model)
+        declined = canonical(model)
+        _SHAPES(model)
+    # The library does not say which errors it has for models that are not valid.
+    except Exception as error:
+        raise CompileError(f"{title} is not a valid model ({error})") from None
     return Model(
-        nodes=_in_order([_node(index, node, opset) for index, node in enumerate(proto.graph.node)],
-                        {*constants, *(value.name for value in proto.graph.input)}),
-        constants=constants,
-        inputs=tuple(_info(value) for value in proto.graph.input if value.name not in constants),
+        nodes=tuple(_node(node, opset, declined) for node in model.graph),
+        constants={name: np.asarray(value.const_value.numpy())
+                   for name, value in model.graph.initializers.items() if value.const_value is not None},
+        inputs=inputs,
         outputs=tuple(_info(value) for value in proto.graph.output),
-        opset=opset,
-        shapes={value.name: _info(value).shape for value in infos})
+        opset=opset, batch=batch,
+        tensors={info.name: info for info in _tensors(model)})
 
 
-def fold_constants(node: Node, opset: int, inputs: Sequence[np.ndarray | None]) -> np.ndarray:
-    """First output of a node all of whose inputs are constants."""
-    given = {name: array for name, array in zip(node.inputs, inputs, strict=True)
-             if name and array is not None}
-    return _run([node], opset, {}, given)
+#: The library's own passes; none of them touches what a quantizer means.
+_CLEAN_UP = onnx_ir.passes.Sequential(
+    common.InlinePass(), common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+    common.RemoveInitializersFromInputsPass(), common.RemoveUnusedNodesPass(), common.TopologicalSortPass())
+
+#: Shapes of inner tensors; without them a node is asked what it makes of zeros.
+_SHAPES = common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)
 
 
-def run_nodes(nodes: Sequence[Node], opset: int, starts: Mapping[str, np.ndarray],
-              constants: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Output of the last of ``nodes``, which compute on the float32 tensors ``starts``."""
-    needed = {name for node in nodes for name in node.inputs} - {*starts}
-    used = {name: array for name, array in constants.items() if name in needed}
-    return _run(nodes, opset, used, starts).astype(np.float32)
+def load_proto(source: Source) -> onnx.ModelProto:
+    """The model as it is, with its external data.
 
-
-def _run(nodes: Sequence[Node], opset: int, constants: Mapping[str, np.ndarray],
-         given: Mapping[str, np.ndarray]) -> np.ndarray:
-    feeds: dict[str, Any] = dict(given)
-    try:
-        with np.errstate(all="ignore"):
-            results: Any = _evaluator(nodes, opset, constants, given).run(None, feeds)
-    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        # What the reference evaluator says about a node that is not as its operator demands.
-        raise CompileError(f"cannot be computed ({error})") from None
-    return np.asarray(results[0])
-
-
-def _evaluator(nodes: Sequence[Node], opset: int, constants: Mapping[str, np.ndarray],
-               given: Mapping[str, np.ndarray]) -> ReferenceEvaluator:
-    graph = onnx.helper.make_graph(
-        [node.proto for node in nodes], "part",
-        [onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), None)
-         for name, array in given.items()],
-        [onnx.helper.make_tensor_value_info(nodes[-1].outputs[0], onnx.TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(array, name) for name, array in constants.items()])
-    return ReferenceEvaluator(
-        onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)]))
-
-
-def _read(path: Path) -> tuple[str, onnx.ModelProto]:
+    Raises
+    ------
+    CompileError
+        If there is no such file, it is damaged, or names external data outside its folder.
+    """
+    if isinstance(source, onnx.ModelProto):
+        return source
+    path = Path(source)
     if not path.is_file():
         raise CompileError(f"{path} does not exist" if not path.exists() else f"{path} is not a file")
     try:
-        return str(path), onnx.load(path)
-    except (DecodeError, OSError, ValueError, onnx.checker.ValidationError) as error:
+        return onnx.load(path)
+    except (DecodeError, OSError, ValueError, TypeError, onnx.checker.ValidationError) as error:
         raise CompileError(f"{path} is not a whole ONNX file ({error})") from None
+
+
+def _opset(proto: onnx.ModelProto, title: str) -> int:
+    if not proto.graph.node:
+        raise CompileError(f"{title} holds no ONNX graph")
+    opset = next((int(entry.version) for entry in proto.opset_import if entry.domain in ("", "ai.onnx")), 0)
+    if opset < OPSETS[0]:
+        raise CompileError(f"{title} is of opset {opset}; supported: {OPSETS[0]} to {OPSETS[-1]}; "
+                           "convert it with onnx.version_converter")
+    if opset > OPSETS[-1]:
+        warnings.warn(f"{title} is of opset {opset}; its operators are taken for those of {OPSETS[-1]}, the newest "
+                      "known", stacklevel=3)
+    return min(opset, OPSETS[-1])
+
+
+def _one_image(graph: onnx.GraphProto, constants: set[str]) -> int:
+    """Set the batch of every input to 1, and forget the shapes that were derived from it; the batch that was."""
+    batches = set()
+    for value in graph.input:
+        dims = value.type.tensor_type.shape.dim
+        if value.name not in constants and len(dims):
+            batches.add(int(dims[0].dim_value) if dims[0].HasField("dim_value") else 1)
+            dims[0].dim_value = 1
+    del graph.value_info[:]
+    for value in graph.output:
+        value.type.tensor_type.ClearField("shape")
+    return max(batches, default=1)
 
 
 def _check_text(graph: onnx.GraphProto, title: str) -> None:
@@ -167,65 +196,85 @@ def _check_names(graph: onnx.GraphProto) -> None:
             raise CompileError(f"the model is not valid: {', '.join(map(repr, twice))} is {what} more than once")
 
 
+def _check_origins(graph: onnx.GraphProto, constants: set[str]) -> None:
+    """Every tensor that is read is made before, in some order of the nodes."""
+    known = {"", *constants, *(value.name for value in graph.input)}
+    waiting = {name: node for node in graph.node for name in node.output}
+    readers: dict[str, list[onnx.NodeProto]] = {}
+    missing = {id(node): len({*node.input} - known) for node in graph.node}
+    for node in graph.node:
+        for name in {*node.input} - known:
+            readers.setdefault(name, []).append(node)
+    ready = [node for node in graph.node if not missing[id(node)]]
+    count = len(ready)
+    while ready:
+        for name in ready.pop().output:
+            waiting.pop(name, None)
+            for reader in readers.pop(name, ()):
+                missing[id(reader)] -= 1
+                if not missing[id(reader)]:
+                    ready.append(reader)
+                    count += 1
+    if count < len(graph.node):
+        node = next(node for node in graph.node if missing[id(node)])
+        lost = sorted({*node.input} & {*readers})
+        raise CompileError(f"node {node.name!r} ({node.op_type}) reads {', '.join(lost)}, which nothing makes, or "
+                           "which depends on the node itself")
+    made = known | {name for node in graph.node for name in node.output}
+    if lost := [value.name for value in graph.output if not value.name or value.name not in made]:
+        raise CompileError(f"the model is not valid: nothing makes the output {lost[0]!r}")
+
+
 def _array(tensor: onnx.TensorProto, opset: int) -> np.ndarray:
     if tensor.data_type in _TWO_BIT and opset < _INT2_OPSET:
         raise CompileError(f"initializer {tensor.name!r} is of a 2-bit type, which exists from opset "
                            f"{_INT2_OPSET} on; this model is of opset {opset}")
     try:
         return numpy_helper.to_array(tensor)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, MemoryError, OverflowError) as error:
         raise CompileError(f"initializer {tensor.name!r} cannot be read ({error})") from None
 
 
-def _node(index: int, proto: onnx.NodeProto, opset: int) -> Node:
-    attributes: dict[str, Any] = {}
+def _check_node(index: int, proto: onnx.NodeProto, opset: int) -> None:
+    """Outputs, and attributes of the types that ONNX gives them; a node without a name gets one."""
+    proto.name = proto.name or f"{proto.op_type}_{index}"
+    where = f"node {proto.name!r} ({proto.op_type})"
     if not any(proto.output):
-        raise CompileError(f"node {_name(index, proto)!r} ({proto.op_type}) has no output")
-    _check_attributes(index, proto, opset)
+        raise CompileError(f"{where} has no output")
+    if any(item.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for item in proto.attribute):
+        raise CompileError(f"{where} holds a graph of its own; supported: straight-line models; simplify the model "
+                           "(onnxscript.optimizer unrolls what is constant)")
+    if proto.domain not in ("", "ai.onnx") or not onnx.defs.has(proto.op_type, max_inclusive_version=opset):
+        return
+    known = onnx.defs.get_schema(proto.op_type, opset).attributes
+    for item in proto.attribute:
+        if item.type == onnx.AttributeProto.TENSOR:
+            _array(item.t, opset)
+        if item.name not in known:
+            raise CompileError(f"{where}: the attribute {item.name} does not exist in opset {opset}")
+        expected: Any = known[item.name].type
+        if int(item.type) != expected.value:
+            raise CompileError(f"{where}: the attribute {item.name} is not of the type {expected.name}")
+
+
+def _node(node: onnx_ir.Node, opset: int, declined: Mapping[str, str]) -> Node:
+    proto = onnx_ir.serde.serialize_node(node)
+    attributes: dict[str, Any] = {}
     for item in proto.attribute:
         value = onnx.helper.get_attribute_value(item)
         if isinstance(value, onnx.TensorProto):
             value = _array(value, opset)
         attributes[item.name] = value.decode(errors="replace") if isinstance(value, bytes) else value
     op = proto.op_type if proto.domain in ("", "ai.onnx") else f"{proto.domain}.{proto.op_type}"
-    return Node(op=op, name=_name(index, proto), inputs=tuple(proto.input),
-                outputs=tuple(proto.output), attributes=attributes, proto=proto)
+    return Node(op=op, name=proto.name, inputs=tuple(proto.input), outputs=tuple(proto.output),
+                attributes=attributes, proto=proto, declined=declined.get(proto.name, ""))
 
 
-def _check_attributes(index: int, proto: onnx.NodeProto, opset: int) -> None:
-    """Attributes exist, and have the types that ONNX gives them."""
-    if proto.domain not in ("", "ai.onnx") or not onnx.defs.has(proto.op_type, max_inclusive_version=opset):
-        return
-    known = onnx.defs.get_schema(proto.op_type, opset).attributes
-    for item in proto.attribute:
-        where = f"node {_name(index, proto)!r} ({proto.op_type}): the attribute {item.name}"
-        if item.name not in known:
-            raise CompileError(f"{where} does not exist in opset {opset}")
-        expected: Any = known[item.name].type
-        if int(item.type) != expected.value:
-            raise CompileError(f"{where} is not of the type {expected.name}")
-
-
-def _name(index: int, proto: onnx.NodeProto) -> str:
-    return proto.name or f"{proto.op_type}_{index}"
-
-
-def _in_order(nodes: list[Node], known: set[str]) -> tuple[Node, ...]:
-    """Nodes, each after those that it reads."""
-    known = known | {""}
-    ordered: list[Node] = []
-    waiting = nodes
-    while waiting:
-        ready = [node for node in waiting if set(node.inputs) <= known]
-        if not ready:
-            node = waiting[0]
-            missing = sorted(set(node.inputs) - known)
-            raise CompileError(f"node {node.name!r} ({node.op}) reads {', '.join(missing)}, which "
-                               "nothing makes, or which depends on the node itself")
-        known |= {name for node in ready for name in node.outputs}
-        ordered += ready
-        waiting = [node for node in waiting if node not in ready]
-    return tuple(ordered)
+def _tensors(model: onnx_ir.Model) -> list[TensorInfo]:
+    values = [*model.graph.inputs, *(value for node in model.graph for value in node.outputs)]
+    return [TensorInfo(name=value.name or "", dtype=np.dtype(value.dtype.numpy()),
+                       shape=tuple(size if isinstance(size, int) else None for size in value.shape))
+            for value in values if value.dtype is not None and value.shape is not None]
 
 
 def _info(value: onnx.ValueInfoProto) -> TensorInfo:

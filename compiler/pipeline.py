@@ -3,7 +3,11 @@
 from collections.abc import Callable, Sequence
 
 from almac.compiler.graph import Graph, verify
+from almac.compiler.passes.fold_edges import fold_edges
 from almac.compiler.passes.fold_flatten import fold_flatten
+from almac.compiler.passes.fold_limits import fold_limits
+from almac.compiler.passes.lower_moves import lower_moves
+from almac.compiler.passes.merge_moves import merge_moves
 from almac.compiler.passes.remove_dead import remove_dead
 
 __all__ = ["PASSES", "Pass", "run"]
@@ -11,7 +15,12 @@ __all__ = ["PASSES", "Pass", "run"]
 Pass = Callable[[Graph], Graph]
 
 PASSES: tuple[Pass, ...] = (
+    merge_moves,
     fold_flatten,
+    remove_dead,
+    fold_edges,
+    fold_limits,
+    lower_moves,
     remove_dead,
 )
 

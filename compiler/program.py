@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from almac.compiler.graph import Fold
+from almac.compiler.graph import Fold, Index
 from almac.hdl.command import COMMAND, COMMAND_WORDS, Space
 from almac.hdl.config import ArrayConfig
 
-__all__ = ["LayerInfo", "Placement", "Port", "Program", "ProgramError", "Upload"]
+__all__ = ["Feed", "HostStep", "LayerInfo", "Placement", "Port", "Program", "ProgramError", "Upload"]
 
 #: Changes whenever the file's contents change their meaning.
-FILE_VERSION = 1
+FILE_VERSION = 2
 
 _FILE = "program.npz"
 
@@ -63,8 +63,12 @@ class Port:
         Of the code on the device.
     unsigned, exact : bool
         The model's codes are ``uint8``; the user gives or gets codes, not real numbers.
+    low, high : float
+        Limits: of the codes of an input, of the real numbers of an output.
+    move : Index | None
+        How the host moves the codes of an input before it sends them, or what it has read of an output.
     fold : Fold | None
-        How the host lays kernel positions into the channels, if it does.
+        How the host then lays kernel positions into the channels, if it does.
     """
 
     name: str
@@ -75,7 +79,29 @@ class Port:
     zero_point: int = 0
     unsigned: bool = False
     exact: bool = False
+    low: float = -np.inf
+    high: float = np.inf
+    move: Index | None = None
     fold: Fold | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Feed:
+    """A tensor that the user gives: shape of one image, and NumPy's name of its type."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostStep:
+    """An operator that the host computes on real tensors of one image, as an ONNX model of its own."""
+
+    kind: str
+    inputs: tuple[str, ...]
+    output: str
+    model: bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +144,11 @@ class Program:
     images : dict[str, uint8[words, bytes]]
         Contents of each memory, by the name of its :class:`~almac.hdl.command.Space`. Those that
         ``uploads`` mention are written during a run, the others once.
+    feeds, results : tuple[Feed, ...], tuple[str, ...]
+        What the user gives, and the names of what the user gets.
+    before, after : tuple[HostStep, ...]
+        What the host computes before the device runs, and after it; from feeds to ``inputs``, and from ``outputs``
+        to results, where these are not the same.
     inputs, outputs : tuple[Port, ...]
     placements : dict[str, Placement]
         Every value that is in memory at the end of the layer that makes it.
@@ -130,6 +161,10 @@ class Program:
 
     config: ArrayConfig
     images: dict[str, np.ndarray]
+    feeds: tuple[Feed, ...]
+    results: tuple[str, ...]
+    before: tuple[HostStep, ...] = ()
+    after: tuple[HostStep, ...] = ()
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     placements: dict[str, Placement]
@@ -171,8 +206,16 @@ class Program:
 
     @cached_property
     def digest(self) -> str:
-        """Identity of the contents, whatever the file; every run compares it with what is loaded."""
-        return hashlib.sha256(self._serialize()).hexdigest()[:16]
+        """Identity of what is computed, whatever the tensors are called; every run compares it with what is loaded."""
+        names = {name: f"{place.address}" for name, place in self.placements.items()}
+        names |= {feed.name: f"feed {k}" for k, feed in enumerate(self.feeds)}
+        for kind, steps in (("before", self.before), ("after", self.after)):
+            names |= {step.output: f"{kind} {k}" for k, step in enumerate(steps)}
+        names |= {port.name: names.get(port.name, f"port {k}") for k, port in enumerate(self.outputs)}
+        meta = self._meta(names)
+        for key in ("layers", "placements"):
+            del meta[key]
+        return hashlib.sha256(self._serialize(meta)).hexdigest()[:16]
 
     def flip_bit(self, layer: str, bit: int = 0) -> "Program":
         """Return the program with one bit of a layer's first weight word inverted, to test the tests."""
@@ -197,19 +240,32 @@ class Program:
         return int(COMMAND.from_bits(int.from_bytes(words.tobytes(), "little")
                                      & ((1 << COMMAND.size) - 1)).weight)
 
-    def _serialize(self) -> bytes:
-        meta = {
+    def _meta(self, names: dict[str, str]) -> dict[str, Any]:
+        """Everything but the arrays; tensors under other names."""
+        def called(name: str) -> str:
+            return names.get(name, name)
+
+        return {
             "version": FILE_VERSION,
             "config": asdict(self.config),
-            "inputs": [asdict(port) for port in self.inputs],
-            "outputs": [asdict(port) for port in self.outputs],
+            "feeds": [{**asdict(feed), "name": called(feed.name)} for feed in self.feeds],
+            "results": [called(name) for name in self.results],
+            **{key: [{**asdict(step), "model": step.model.hex(), "output": called(step.output),
+                      "inputs": [called(name) for name in step.inputs]} for step in steps]
+               for key, steps in (("before", self.before), ("after", self.after))},
+            **{key: [{**asdict(replace(port, move=None)), "name": called(port.name), "value": called(port.value),
+                      "move": None if port.move is None else port.move.pad} for port in ports]
+               for key, ports in (("inputs", self.inputs), ("outputs", self.outputs))},
             "placements": {name: asdict(place) for name, place in self.placements.items()},
             "layers": [asdict(layer) for layer in self.layers],
             "uploads": [asdict(upload) for upload in self.uploads],
             "ends": list(self.ends),
         }
+
+    def _serialize(self, meta: dict[str, Any]) -> bytes:
         header = json.dumps(meta, sort_keys=True).encode()
-        blobs = [np.frombuffer(header, np.uint8), *(self.images[s] for s in sorted(self.images))]
+        moves = [port.move.index for port in (*self.inputs, *self.outputs) if port.move is not None]
+        blobs = [np.frombuffer(header, np.uint8), *moves, *(self.images[s] for s in sorted(self.images))]
         buffer = io.BytesIO()
         for blob in blobs:
             np.lib.format.write_array(buffer, np.ascontiguousarray(blob), allow_pickle=False)
@@ -219,7 +275,7 @@ class Program:
         """Write the program into ``folder``, whole or not at all."""
         path = Path(folder) / _FILE
         path.parent.mkdir(parents=True, exist_ok=True)
-        body = self._serialize()
+        body = self._serialize(self._meta({}))
         names = ",".join(sorted(self.images)).encode()
         partial = path.with_suffix(".part")
         with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -257,13 +313,19 @@ class Program:
         if meta["version"] != FILE_VERSION:
             raise ProgramError(f"{path} has file version {meta['version']}, this is for "
                                f"{FILE_VERSION}; compile the model again")
+        inputs, outputs = (tuple(_port(item, buffer) for item in meta[key]) for key in ("inputs", "outputs"))
         images = {name: np.lib.format.read_array(buffer, allow_pickle=False)
                   for name in names.decode().split(",")}
+        steps = {key: tuple(HostStep(**{**item, "inputs": tuple(item["inputs"]), "model": bytes.fromhex(item["model"])})
+                            for item in meta[key]) for key in ("before", "after")}
         return cls(
             config=ArrayConfig(**meta["config"]),
             images=images,
-            inputs=tuple(_port(item) for item in meta["inputs"]),
-            outputs=tuple(_port(item) for item in meta["outputs"]),
+            feeds=tuple(Feed(**{**item, "shape": tuple(item["shape"])}) for item in meta["feeds"]),
+            results=tuple(meta["results"]),
+            **steps,
+            inputs=inputs,
+            outputs=outputs,
             placements={name: Placement(**{**item, "shape": tuple(item["shape"])})
                         for name, item in meta["placements"].items()},
             layers=tuple(LayerInfo(**item) for item in meta["layers"]),
@@ -276,10 +338,13 @@ def input_width(program: Program, port: Port) -> int:
     return min(program.placements[port.value].shape[0], program.config.lanes)
 
 
-def _port(item: dict[str, Any]) -> Port:
+def _port(item: dict[str, Any], buffer: io.BytesIO) -> Port:
+    move = item["move"]
+    if move is not None:
+        move = Index(np.lib.format.read_array(buffer, allow_pickle=False), move)
     fold = item["fold"]
     if fold is not None:
         pairs = {name: tuple(fold[name]) for name in ("kernel", "strides", "dilations", "pads")}
         fold = Fold(**pairs, pad_code=fold["pad_code"])
-    return Port(**{**item, "fold": fold,
+    return Port(**{**item, "fold": fold, "move": move,
                    **{name: tuple(item[name]) for name in ("shape", "scale", "bias")}})

@@ -12,12 +12,18 @@ from almac.compiler.states import State, Weight
 
 __all__ = ["Parameters", "parameters"]
 
-_DEFAULTS = {2: np.uint8, 3: np.int8}
+#: Types that ``output_dtype`` may name, by their number in ONNX.
+_DEFAULTS: dict[int, Any] = {2: np.uint8, 3: np.int8, 21: ml_dtypes.uint4, 22: ml_dtypes.int4, 25: ml_dtypes.uint2,
+                             26: ml_dtypes.int2}
 
 #: Types of codes.
 _INTEGERS = {np.dtype(kind) for kind in (
     np.int8, np.uint8, np.int16, np.uint16, np.int32, ml_dtypes.int2, ml_dtypes.uint2, ml_dtypes.int4,
     ml_dtypes.uint4)}
+
+#: Types of activations; the narrower ones are stored as 8 bits.
+_ACTIVATIONS = {np.dtype(kind) for kind in (
+    np.int8, np.uint8, ml_dtypes.int2, ml_dtypes.uint2, ml_dtypes.int4, ml_dtypes.uint4)}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -39,11 +45,15 @@ class Parameters:
         """
         if self.scale.size != 1 or self.zero_point.size != 1:
             raise CompileError("activations with a scale per channel; supported: one per tensor")
-        unsigned = self.zero_point.dtype == np.uint8
-        if not unsigned and self.zero_point.dtype != np.int8:
-            raise CompileError(f"activations of {self.zero_point.dtype}; supported: int8, uint8")
+        dtype = self.zero_point.dtype
+        if dtype not in _ACTIVATIONS:
+            raise CompileError(f"activations of {dtype}; supported: int8, uint8, and narrower ones")
+        limits: Any = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
+        unsigned = int(limits.min) == 0
+        shift = 128 * unsigned
         return Value(shape=(), scale=float(self.scale.reshape(-1)[0]), unsigned=unsigned,
-                     zero_point=int(self.zero_point.reshape(-1)[0]) - 128 * unsigned)
+                     zero_point=int(self.zero_point.reshape(-1)[0]) - shift,
+                     low=int(limits.min) - shift, high=int(limits.max) - shift)
 
     def weight(self, codes: np.ndarray) -> Weight:
         """Constant codes behind a dequantizer."""
@@ -76,7 +86,8 @@ class Parameters:
         return parameter.reshape([-1 if k == axis else 1 for k in range(x.ndim)])
 
 
-def parameters(node: Node, inputs: list[State], codes: np.ndarray | None = None) -> Parameters:
+def parameters(node: Node, inputs: list[State], codes: np.ndarray | None = None, *,
+               activation: bool = False) -> Parameters:
     """Parameters of ``node``, whose inputs are in the states ``inputs``; a dequantizer's of constant ``codes``.
 
     Raises
@@ -85,7 +96,7 @@ def parameters(node: Node, inputs: list[State], codes: np.ndarray | None = None)
         If they are not constants, or no scale.
     """
     scale = inputs[1] if len(inputs) > 1 else None
-    if not isinstance(scale, np.ndarray) or scale.dtype == object:
+    if not isinstance(scale, np.ndarray) or scale.dtype.kind not in "fiuV":
         raise CompileError("its scale is not a constant number")
     scale = scale.astype(np.float32)
     if not (np.isfinite(scale).all() and (scale > 0).all()):
@@ -103,7 +114,9 @@ def parameters(node: Node, inputs: list[State], codes: np.ndarray | None = None)
     block = node.integer("block_size", 0)
     if not scale.size or block < 0 or (not block and zero_point.size not in (1, scale.size)):
         raise CompileError(f"{scale.size} scales and {zero_point.size} zero points in blocks of {block}")
-    dtype = zero_point.dtype if codes is None else codes.dtype
+    # Codes of an activation are known by their sign alone: the type is that of the zero point, if there is one.
+    known = codes is None or (activation and zero_point.dtype in _ACTIVATIONS)
+    dtype = zero_point.dtype if known or codes is None else codes.dtype
     if dtype not in _INTEGERS or zero_point.dtype != dtype:
         raise CompileError(f"codes of {dtype} with a zero point of {zero_point.dtype}; supported: the same "
                            "integers of up to 32 bits")

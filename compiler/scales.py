@@ -4,7 +4,9 @@ from fractions import Fraction
 
 import numpy as np
 
-__all__ = ["OFFSET_LIMIT", "code_of", "fixed_point", "offset_of"]
+from almac.compiler.graph import CompileError
+
+__all__ = ["OFFSET_LIMIT", "code_of", "exact_code", "fixed_point", "offset_of"]
 
 #: Bits of a multiplier.
 _MANTISSA = 24
@@ -50,6 +52,21 @@ def offset_of(bias: float, y_scale: float, shift: int) -> int:
     """``round_half_even(bias / y_scale * 2**shift)``, exact, at most :data:`OFFSET_LIMIT` in magnitude."""
     exact = Fraction(float(bias)) / Fraction(float(y_scale)) * (1 << int(shift))
     return max(-OFFSET_LIMIT, min(OFFSET_LIMIT, round(exact)))
+
+
+def exact_code(real: float, scale: float, zero_point: int) -> int:
+    """Code of a real number that is one of those that codes stand for.
+
+    Raises
+    ------
+    CompileError
+        If it is not.
+    """
+    code = code_of(real, scale, zero_point)
+    if np.float32(code - zero_point) * np.float32(scale) != np.float32(real):
+        raise CompileError(f"pads with {real}, which is not among the numbers of the codes, {scale} * (code - "
+                           f"{zero_point}); pad with 0")
+    return code
 
 
 def code_of(real: float, scale: float, zero_point: int) -> int:

@@ -5,29 +5,24 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from almac.compiler.graph import CompileError, Value
+from almac.compiler.graph import CompileError, Index, Value
 from almac.compiler.onnx_model import Node
 
-__all__ = ["Chain", "Codes", "Layout", "Real", "State", "Sum", "Unsupported", "Weight"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Layout:
-    """A reshape, or a transposition to ``order``, that makes the shape ``shape``."""
-
-    source: str
-    shape: tuple[int, ...]
-    order: tuple[int, ...] | None = None
+__all__ = ["Chain", "Codes", "Joined", "Moved", "Product", "Real", "State", "Sum", "Unsupported", "Weight"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Real:
-    """An input of the model that nothing has quantized yet, in another layout if there are ``layouts``."""
+    """A tensor that is not quantized: an input of the model, or what the host has made.
+
+    ``name`` is its value in the graph. ``moves`` are what layout operators have done to it since, with their
+    nodes: if it gets quantized next, its codes are moved instead.
+    """
 
     name: str
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
-    layouts: tuple[Layout, ...] = ()
+    moves: tuple[tuple[Node, Index], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,21 +82,42 @@ class Weight:
             raise CompileError(f"order {list(order)} of the axes of {list(self.codes.shape)}")
         scale = self.scale.transpose(order) if self.block else self.scale
         return replace(self, codes=self.codes.transpose(order), scale=scale,
-                       axis=order.index(self.axis % self.codes.ndim),
+                       axis=order.index(self.axis % max(self.codes.ndim, 1)),
                        rest=tuple(weight.transposed(order) for weight in self.rest))
 
     def real(self) -> np.ndarray:
         """Real values: float32[...]."""
-        if self.block or self.rest:
-            raise CompileError("a bias in blocks or planes; supported: one scale, or one for each channel")
-        integers, scale = self.along(self.axis)
-        shape = [-1 if k == self.axis else 1 for k in range(integers.ndim)]
-        return integers.astype(np.float32) * scale.reshape(shape)
+        if self.block:
+            steps = self.codes - np.broadcast_to(self._repeated(self.zero_point), self.codes.shape)
+            real = steps.astype(np.float32) * self._repeated(self.scale)
+        else:
+            integers, scale = self.along(self.axis)
+            shape = [-1 if k == self.axis else 1 for k in range(integers.ndim)]
+            real = integers.astype(np.float32) * scale.reshape(shape).astype(np.float32)
+        return sum((part.real() for part in self.rest), start=real)
+
+    def _repeated(self, parameter: np.ndarray) -> np.ndarray:
+        """A parameter of every block, for every element."""
+        if parameter.ndim != self.codes.ndim:
+            return parameter.reshape(())
+        count = self.codes.shape[self.axis]
+        return np.repeat(parameter, self.block, axis=self.axis).take(range(count), self.axis)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sum:
-    """Two tensors of codes added, and what has been clipped since."""
+    """Two tensors of codes added, or the second one taken away, and what has been clipped since."""
+
+    a: Codes
+    b: Codes
+    sign: int = 1
+    low: float = -np.inf
+    high: float = np.inf
+
+
+@dataclass(frozen=True, kw_only=True)
+class Product:
+    """Two tensors of codes multiplied, and what has been clipped since."""
 
     a: Codes
     b: Codes
@@ -111,16 +127,37 @@ class Sum:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Chain:
-    """Functions of one code, in order, from the tensors ``starts`` on, which are all the codes dequantized."""
+    """Functions of one code, in order, from the tensors ``starts`` on, which are all the codes dequantized.
+
+    With ``channels``, the function of each channel is another one.
+    """
 
     codes: Codes
     starts: tuple[str, ...]
     nodes: tuple[Node, ...] = ()
+    channels: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Joined:
+    """Tensors one behind the other along ``axis`` (without the batch), each to be quantized first."""
+
+    parts: tuple["State", ...]
+    axis: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Moved:
+    """A tensor that will be moved as soon as it is quantized."""
+
+    state: "State"
+    node: Node
+    move: Index
 
 
 @dataclass(frozen=True)
 class Unsupported:
-    """What an unsupported node makes."""
+    """What a node makes that is not valid."""
 
 
 State: TypeAlias = Any

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from almac.compiler.beats import array_words, by_segment
-from almac.compiler.graph import Add, CompileError, Conv, MaxPool, Op, Pool, Requantize, SumPool, Table
+from almac.compiler.graph import Add, Concat, Conv, MaxPool, Op, Planes, Pool, Requantize, SumPool, Table
 from almac.hdl.command import Opcode
 from almac.hdl.config import ArrayConfig
 
@@ -132,6 +132,8 @@ def tiles_of(op: Op, requantize: Requantize | None, target: str, layouts: dict[s
             yield replace(_word_by_word(op, Opcode.ADD, target, source, config), params=params,
                           left=op.left, side_multiplier=op.multipliers[1],
                           zero_point=op.zero_point, low=op.low, high=op.high)
+        case Concat():
+            yield from _concat_tiles(op, target, layouts, out, config)
         case Table():
             yield replace(_word_by_word(op, Opcode.MAX, target, source, config), table=op.table)
 
@@ -204,31 +206,47 @@ def _pool_tiles(op: Pool, requantize: Requantize | None, target: str, source: La
                 out_offset=base + word, out_step=out.words, **settings)
 
 
+def _concat_tiles(op: Concat, target: str, layouts: dict[str, Layout], out: Layout, config: ArrayConfig,
+                  ) -> Iterator[Tile]:
+    """Tiles that copy every input to its channels, by weights of one: a channel may change its lane."""
+    first = 0
+    by_one = Requantize(inputs=(), output=target, multiplier=np.array([1]), offset=np.array([0]), shift=np.array([0]))
+    for name in op.inputs:
+        count = layouts[name].shape[0]
+        trits = np.eye(count, dtype=np.int8).reshape(1, count, count, 1, 1)
+        copy = Conv(inputs=(name,), output=target, source=op.source,
+                    weight=Planes(trits=trits, alpha=np.ones((1, count, 1), np.int64)))
+        yield from _conv_tiles(copy, by_one, target, layouts[name], out, config, base=first)
+        first += count
+
+
 def _conv_tiles(op: Conv, requantize: Requantize | None, target: str, source: Layout, out: Layout,
-                config: ArrayConfig) -> Iterator[Tile]:
+                config: ArrayConfig, base: int = 0) -> Iterator[Tile]:
+    """Tiles of a convolution whose outputs are the channels of the target from ``base`` on."""
     weight = op.weight
     count, per_group, *kernel = weight.trits.shape[1:]
     loops = _window(op, (kernel[0], kernel[1]), source, out)
     trits, scales = by_segment(weight.trits, weight.alpha, per_group, config.lanes)
     settings = _settings(requantize)
     group_rows = count // op.groups
-    if op.groups > 1 and scales.shape[2] > 1:
-        raise CompileError(f"node {op.source!r} (Conv): groups of channels and group scales together; "
-                           "supported: one scale per output channel in grouped convolutions")
-
-    for part, params in _params_of(requantize, count):
+    for byte, params in _params_of(requantize, count):
         for first in range(0, count, config.rows):
             stop = min(first + config.rows, count)
             # Only the words that hold the channels of the groups in this tile.
             begin = first // group_rows * per_group // config.lanes
             end = -(-(((stop - 1) // group_rows + 1) * per_group) // config.lanes)
+            part, offsets = slice(None), [(k // group_rows) * per_group for k in range(first, stop)]
+            if op.groups == 1 and scales.shape[2] == 1:
+                # ... and that have a weight other than zero.
+                used = np.flatnonzero(trits[:, first:stop].any(axis=(0, 1, 3, 4)))
+                begin, end = (int(used[0]) // config.lanes, int(used[-1]) // config.lanes + 1) if len(used) else (0, 1)
+                part, offsets = slice(begin * config.lanes, end * config.lanes), [begin * config.lanes] * (stop - first)
             beats, alpha, scale_beats = array_words(
-                trits[:, first:stop], scales[:, first:stop], begin, end,
-                [(k // group_rows) * per_group for k in range(first, stop)], config)
+                trits[:, first:stop, part], scales[:, first:stop], begin, end, offsets, config)
             counts = (*loops["counts"][:3], len(trits), *kernel, end - begin)
             origin, y, x = loops["start"]
             address = (*loops["address"][:6], 1)
-            chunk = first // config.post_lanes
+            chunk = (base + first) // config.post_lanes
             per_word = config.lanes // config.post_lanes
             yield Tile(
                 opcode=Opcode.CONV, inputs=op.inputs, output=target,
@@ -237,7 +255,7 @@ def _conv_tiles(op: Conv, requantize: Requantize | None, target: str, source: La
                 pad=op.pad_code, trits=beats, alpha=alpha, scale_beats=scale_beats,
                 params=Params(multiplier=params.multiplier[first:stop],
                               offset=params.offset[first:stop], shift=params.shift[first:stop]),
-                out_offset=part * out.size + chunk // per_word, out_step=out.words,
+                out_offset=byte * out.size + chunk // per_word, out_step=out.words,
                 part=chunk % per_word, drain=-(-(stop - first) // config.post_lanes), **settings)
 
 

@@ -31,19 +31,22 @@ def to_planes(weights: np.ndarray) -> Planes:
     CompileError
         If a weight is beyond what six planes hold.
     """
-    weights = np.asarray(weights, np.int64)
+    greatest = max(-int(weights.min(initial=0)), int(weights.max(initial=0)))
+    weights = np.asarray(weights, np.int32 if greatest < 1 << 31 else np.int64)
     factor = int(np.gcd.reduce(weights, axis=None)) or 1
-    factor = factor if factor * 3 ** (_planes(weights // factor) - 1) <= _MOST_ALPHA else 1
-    rest = weights // factor
-    count = _planes(rest)
+    factor = factor if factor * 3 ** (_planes(greatest // factor) - 1) <= _MOST_ALPHA else 1
+    count = _planes(greatest // factor)
     if count > _MOST_PLANES:
-        raise CompileError(f"weights of up to {np.abs(weights).max()} need {count} planes; "
+        raise CompileError(f"weights of up to {greatest} need {count} planes; "
                            f"supported: {_MOST_PLANES}, that is integers of 9 bits")
+    # The digits of every integer that may occur, looked up: index 0 stands for the lowest.
+    rest = np.arange(-(greatest // factor), greatest // factor + 1)
+    index = (weights // factor - rest[0]).astype(np.intp)
     trits = np.empty((count, *weights.shape), np.int8)
     for plane in range(count):
         # The remainder of -1, 0 or 1; what is left is a multiple of three.
         digit = (rest + 1) % 3 - 1
-        trits[plane] = digit
+        np.take(digit.astype(np.int8), index, out=trits[plane], mode="clip")
         rest = (rest - digit) // 3
     alpha = factor * 3 ** np.arange(count, dtype=np.int64)
     shape = (count, weights.shape[0], 1)
@@ -105,8 +108,7 @@ def common_scale(scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return unit, factors
 
 
-def _planes(weights: np.ndarray) -> int:
-    greatest = int(np.abs(weights).max(initial=0))
+def _planes(greatest: int) -> int:
     count = 1
     while (3 ** count - 1) // 2 < greatest:
         count += 1

@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 from typing import Any
 
-from almac.compiler.graph import CompileError
+import numpy as np
+
+from almac.compiler.graph import CompileError, SumPool
 from almac.compiler.onnx_model import Node
 
-__all__ = ["Window", "conv_window", "pool_window"]
+__all__ = ["Window", "conv_window", "pool_window", "spatial_axes", "transposed_window", "window_counts"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,34 +29,122 @@ def conv_window(node: Node, shape: tuple[int, ...], kernel: tuple[int, ...]) -> 
 
 def pool_window(node: Node, shape: tuple[int, ...], axes: list[int] | None = None,
                 ) -> tuple[dict[str, Any], tuple[int, ...]]:
-    """Fields of a :class:`~almac.compiler.graph.Pool`, and the shape of its output."""
+    """Fields of a :class:`~almac.compiler.graph.Pool`, and the shape of its output.
+
+    ``axes`` are those of a reduction, as :func:`spatial_axes` gives them.
+    """
     channels, *spatial = shape
     if len(spatial) not in (1, 2):
         raise CompileError(f"its input has the shape {shape}; supported: 1-D and 2-D images")
-    size = (1, 1, *spatial)[-2:]
-    match node.op:
-        case "GlobalAveragePool":
-            return ({"kernel": size}, (channels, *(1,) * len(spatial)))
-        case "ReduceMean":
-            rank = len(shape) + 1
-            axes = node.attributes.get("axes") if axes is None else axes
-            if axes is None or sorted(int(axis) % rank for axis in axes) != list(range(2, rank)):
-                raise CompileError(f"axes = {axes}; supported: all spatial axes")
-            keep = int(node.attributes.get("keepdims", 1))
-            return {"kernel": size}, (channels, *(1,) * len(spatial) * keep)
+    if node.op.startswith("Global"):
+        return {"kernel": (1, 1, *spatial)[-2:]}, (channels, *(1,) * len(spatial))
+    if axes is not None:
+        kernel = [size if axis in axes else 1 for axis, size in enumerate(spatial, 2)]
+        kept = [1 if axis in axes else size for axis, size in enumerate(spatial, 2)
+                if axis not in axes or node.integer("keepdims", 1)]
+        return {"kernel": (1, *kernel)[-2:]}, (channels, *kept)
     kernel = [int(k) for k in node.attributes.get("kernel_shape", ())]
     if len(kernel) != len(spatial) or not kernel:
         raise CompileError(f"kernel_shape = {kernel} for an input of the shape {shape}; supported: 1-D and 2-D")
     window = _window(node, shape, ((1, *kernel)[-2], kernel[-1]))
-    if node.op == "AveragePool" and any(window.pads) and not node.attributes.get("count_include_pad", 0):
-        raise CompileError("averages over windows of different sizes at the border; supported: no "
-                           "padding, or count_include_pad = 1")
-    if node.op == "AveragePool" and node.attributes.get("ceil_mode", 0):
-        raise CompileError("ceil_mode = 1; supported: 0 for averages")
-    if len(node.outputs) > 1:
+    if any(node.outputs[1:]):
         raise CompileError("returns indices; supported: values only")
     return ({"kernel": window.kernel, "strides": window.strides, "dilations": window.dilations,
              "pads": window.pads}, (channels, *window.shape))
+
+
+def spatial_axes(node: Node, axes: list[int] | None, rank: int) -> list[int]:
+    """Axes of a reduction of an image of ``rank`` sizes without the batch, counted with the batch.
+
+    Raises
+    ------
+    CompileError
+        If they are others than those of positions.
+    """
+    given = None if axes is None else sorted(int(axis) % (rank + 1) for axis in axes)
+    if node.integer("noop_with_empty_axes", 0) and not given:
+        return []
+    if not given or not set(given) <= set(range(2, rank + 1)):
+        raise CompileError(f"axes = {axes}; supported: spatial axes")
+    return given
+
+
+def window_counts(node: Node, op: SumPool, shape: tuple[int, ...], out: tuple[int, ...]) -> np.ndarray:
+    """What the sum at each position is divided by: int64[P, Q], or [Q] for signals."""
+    counts = []
+    sizes, positions = (1, 1, *shape[1:])[-2:], (1, 1, *out[1:])[-2:]
+    padded = bool(node.integer("count_include_pad", 0))
+    for axis in range(2):
+        before, after = op.pads[axis], op.pads[axis + 2]
+        # Positions that count: the image, or the image and its pads, never what hangs over (ceil_mode).
+        low, high = (-before, sizes[axis] + after) if padded else (0, sizes[axis])
+        taps = (np.arange(positions[axis])[:, None] * op.strides[axis] - before
+                + np.arange(op.kernel[axis]) * op.dilations[axis])
+        counts.append(((taps >= low) & (taps < high)).sum(axis=1))
+    full = np.multiply.outer(*counts)
+    if not full.all():
+        raise CompileError("averages over windows outside the image")
+    return full.reshape(out[1:])
+
+
+def transposed_window(node: Node, shape: tuple[int, ...], kernel: tuple[int, ...]) -> tuple[Window, np.ndarray | None]:
+    """Window of the convolution that a ConvTranspose is, and where the elements of its input come from.
+
+    Returns
+    -------
+    window : Window
+        Of stride 1.
+    stuffed : int32[C, ...] or None
+        The input with ``stride - 1`` positions of padding (-1) between its own ones, without those that
+        negative pads take away; None if that is the input itself.
+    """
+    spatial = shape[1:]
+    strides, dilations = _pair(node, "strides", spatial), _pair(node, "dilations", spatial)
+    rank = len(spatial)
+    sizes = (1, 1, *spatial)[-2:]
+    extra = (0, 0, *(int(v) for v in node.attributes.get("output_padding", (0,) * rank)))[-2:]
+    span = [d * (k - 1) + 1 for d, k in zip(dilations, kernel, strict=True)]
+    pads = [int(v) for v in node.attributes.get("pads", (0,) * (2 * rank))]
+    begin, end = [0, *pads[:rank]][-2:], [0, *pads[rank:]][-2:]
+    auto = node.attributes.get("auto_pad", "NOTSET")
+    wanted = node.attributes.get("output_shape")
+    if auto in ("SAME_UPPER", "SAME_LOWER") or wanted is not None:
+        targets = ([1, *[int(v) for v in wanted][-rank:]][-2:] if wanted is not None
+                   else [n * s for n, s in zip(sizes, strides, strict=True)])
+        totals = [s * (n - 1) + o + k - t
+                  for n, s, o, k, t in zip(sizes, strides, extra, span, targets, strict=True)]
+        if rank == 1:
+            totals[0] = 0
+        # What cannot be cut off is added behind the image.
+        extra = tuple(o + max(-t, 0) for o, t in zip(extra, totals, strict=True))
+        small = [max(t, 0) // 2 for t in totals]
+        large = [max(t, 0) - half for t, half in zip(totals, small, strict=True)]
+        begin, end = (small, large) if auto == "SAME_UPPER" else (large, small)
+    elif auto == "VALID":
+        begin, end = [0, 0], [0, 0]
+    elif auto != "NOTSET":
+        raise CompileError(f"auto_pad = {auto!r}; supported: NOTSET, VALID, SAME_UPPER, SAME_LOWER")
+    index = np.arange(int(np.prod(shape)), dtype=np.int32).reshape(shape[0], *sizes)
+    stuffed = np.full((shape[0], *((n - 1) * s + 1 for n, s in zip(sizes, strides, strict=True))), -1, np.int32)
+    stuffed[:, ::strides[0], ::strides[1]] = index
+    outer = [(k - 1 - b, k - 1 - e + o) for k, b, e, o in zip(span, begin, end, extra, strict=True)]
+    if min(*begin, *end) < 0 or any(n + a + b < k for n, (a, b), k in zip(stuffed.shape[1:], outer, span, strict=True)):
+        raise CompileError(f"pads = {[*begin, *end]} leave nothing of its output, or are below zero")
+    crop = [slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in zip(stuffed.shape[1:], outer, strict=True)]
+    stuffed = stuffed[:, crop[0], crop[1]]
+    (top, bottom), (left, right) = ((max(a, 0), max(b, 0)) for a, b in outer)
+    window = Window(kernel=(kernel[0], kernel[1]), strides=(1, 1), dilations=dilations, pads=(top, left, bottom, right),
+                    shape=tuple(n + a + b - k + 1 for n, (a, b), k in zip(
+                        stuffed.shape[1:], ((top, bottom), (left, right)), span, strict=True))[-rank:])
+    stuffed = stuffed.reshape(shape[0], *stuffed.shape[1:][-rank:])
+    return window, None if stuffed.size == index.size and (stuffed.reshape(-1) == index.reshape(-1)).all() else stuffed
+
+
+def _pair(node: Node, name: str, spatial: tuple[int, ...]) -> tuple[int, int]:
+    values = [int(v) for v in node.attributes.get(name, (1,) * len(spatial))]
+    if len(values) != len(spatial) or min(values) < 1:
+        raise CompileError(f"{name} = {values}; supported: one number above zero for each of {len(spatial)}")
+    return (1, *values)[-2], values[-1]
 
 
 def _window(node: Node, shape: tuple[int, ...], kernel: tuple[int, int]) -> Window:
@@ -62,13 +152,7 @@ def _window(node: Node, shape: tuple[int, ...], kernel: tuple[int, int]) -> Wind
     if len(spatial) not in (1, 2):
         raise CompileError(f"its input has the shape {shape}; supported: 1-D and 2-D images")
 
-    def pair(name: str) -> tuple[int, int]:
-        values = [int(v) for v in node.attributes.get(name, (1,) * len(spatial))]
-        if len(values) != len(spatial) or min(values) < 1:
-            raise CompileError(f"{name} = {values}; supported: one number above zero for each of {len(spatial)}")
-        return (1, *values)[-2], values[-1]
-
-    strides, dilations = pair("strides"), pair("dilations")
+    strides, dilations = _pair(node, "strides", spatial), _pair(node, "dilations", spatial)
     size = (1, 1, *spatial)[-2:]
     span = tuple(d * (k - 1) + 1 for d, k in zip(dilations, kernel, strict=True))
     auto = node.attributes.get("auto_pad", "NOTSET")

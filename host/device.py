@@ -10,7 +10,7 @@ from almac.compiler.layout import fold_words, from_words, to_words
 from almac.compiler.program import LayerInfo, Port, Program, Upload, input_width
 from almac.hdl.command import COMMAND_WORDS, Space
 from almac.host.client import Client
-from almac.host.edges import dequantize, quantize
+from almac.host.edges import dequantize, finish, prepare, quantize
 from almac.host.errors import IdentityError, InputError
 from almac.host.transport import Transport
 
@@ -118,8 +118,7 @@ class Device:
         InputError
             If a shape or an input's name is not the model's.
         """
-        codes = {port.name: quantize(port, batch)
-                 for port, batch in _batches(program, x).items()}
+        codes = _codes(program, x)
         total = len(next(iter(codes.values())))
         self.load(program)
         columns = program.config.columns
@@ -128,7 +127,7 @@ class Device:
             count = min(columns, total - first)
             for column in range(count):
                 for port in program.inputs:
-                    self._write_input(program, port, column, codes[port.name][first + column])
+                    self._write_input(program, port, column, codes[port.value][first + column])
             pending = list(program.uploads)
             if pending:
                 self._grant(0)
@@ -138,7 +137,7 @@ class Device:
                     parts[port.name].append(self.read_value(program, port.value, column))
             if progress is not None:
                 progress(first + count, total)
-        return {port.name: dequantize(port, np.stack(parts[port.name])) for port in program.outputs}
+        return finish(program, {port.name: dequantize(port, np.stack(parts[port.name])) for port in program.outputs})
 
     def step(self, program: Program, x: np.ndarray | Mapping[str, np.ndarray],
              ) -> Iterator[LayerInfo]:
@@ -146,11 +145,11 @@ class Device:
 
         Yields each layer once its output is in memory.
         """
-        codes = {port: quantize(port, batch) for port, batch in _batches(program, x).items()}
+        codes = _codes(program, x)
         stepped = program.stepped()
         self.load(stepped)
-        for port, batch in codes.items():
-            for column, image in enumerate(batch):
+        for port in program.inputs:
+            for column, image in enumerate(codes[port.value]):
                 self._write_input(program, port, column, image)
         pending = list(program.uploads)
         if pending:
@@ -209,9 +208,15 @@ class Device:
         self._client.write(Space.GRANT, 0, 0, np.array([[count & 255, count >> 8]], np.uint8))
 
 
-def _batches(program: Program, x: np.ndarray | Mapping[str, np.ndarray]) -> dict[Port, np.ndarray]:
+def _codes(program: Program, x: np.ndarray | Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Codes of a batch, by the value that they are of."""
+    real = prepare(program, _batches(program, x))
+    return {port.value: quantize(port, real[port.name]) for port in program.inputs}
+
+
+def _batches(program: Program, x: np.ndarray | Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Images by input, checked."""
-    names = [port.name for port in program.inputs]
+    names = [feed.name for feed in program.feeds]
     if not isinstance(x, Mapping):
         if len(names) != 1:
             raise InputError(f"the model has the inputs {', '.join(names)}; give each by its name")
@@ -219,12 +224,16 @@ def _batches(program: Program, x: np.ndarray | Mapping[str, np.ndarray]) -> dict
     if set(x) != set(names):
         raise InputError(f"the model has the inputs {', '.join(names)}, not {', '.join(sorted(x))}")
     batches = {}
-    for port in program.inputs:
-        batch = np.asarray(x[port.name])
-        if batch.shape[1:] != port.shape or not len(batch):
-            raise InputError(f"input {port.name!r} has shape {batch.shape}; the model takes "
-                             f"[N, {', '.join(map(str, port.shape))}] with N of at least 1")
-        batches[port] = batch
+    for feed in program.feeds:
+        batch = np.asarray(x[feed.name])
+        if batch.shape[1:] != feed.shape or not len(batch):
+            raise InputError(f"input {feed.name!r} has shape {batch.shape}; the model takes "
+                             f"[N, {', '.join(map(str, feed.shape))}] with N of at least 1")
+        if program.before and batch.dtype != feed.dtype:
+            if np.dtype(feed.dtype).kind != "f":
+                raise InputError(f"input {feed.name!r} takes {feed.dtype}, not {batch.dtype}")
+            batch = batch.astype(feed.dtype)
+        batches[feed.name] = batch
     if len({len(batch) for batch in batches.values()}) > 1:
         raise InputError("inputs have different numbers of images")
     return batches

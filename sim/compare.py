@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from almac.compiler.graph import Add, Conv, Dequantize, Quantize, Requantize, SumPool
-from almac.sim.golden import apply, convolve, folded
+from almac.compiler.graph import Add, ChannelTable, Conv, Dequantize, Host, Mul, Quantize, Requantize, SumPool, Table
+from almac.sim.convolve import convolve
+from almac.sim.golden import apply, folded
 from almac.sim.oracle import oracle_tensors
 
 __all__ = ["Comparison", "compare_with_oracle"]
@@ -20,6 +21,10 @@ _EPSILON = 2.0 ** -24
 
 #: Roundings of the oracle beside those of the sum: scales, bias, division.
 _OTHER_ROUNDINGS = 8
+
+#: Roundings of a chain of functions: some operators of onnxruntime approximate (Erf, Tanh, Exp) to a few units in
+#: the last place of numbers around one.
+_FUNCTION_ROUNDINGS = 24
 
 
 @dataclass
@@ -52,7 +57,8 @@ def compare_with_oracle(graph, model, inputs):
         The ONNX model that it comes from.
     inputs : dict[str, ndarray[N, ...]]
     """
-    oracle = oracle_tensors(model, inputs)
+    names = {_stem(name) for name in graph.values}
+    oracle = oracle_tensors(model, inputs, names, singly=any(isinstance(op, Host) for op in graph.ops))
     known = dict(inputs)
     result = Comparison()
     for op in graph.ops:
@@ -82,15 +88,25 @@ def compare_with_oracle(graph, model, inputs):
     return result
 
 
+def _stem(name):
+    """Tensor of the model that a value stands for."""
+    return name.removesuffix("/codes").removesuffix("/real")
+
+
 def _oracle_value(graph, name, oracle):
     """The oracle's tensor as the device would hold it."""
-    tensor = oracle.get(name.removesuffix("/codes"))
+    tensor = oracle.get(_stem(name))
     value = graph.values[name]
-    # A real tensor of the model may bear the name of the codes that it was made of.
-    if tensor is None or value.kind == "acc" or (value.kind == "code" and tensor.dtype.kind == "f"):
+    if tensor is None or value.kind == "acc":
         return None
-    if value.kind == "code" and tensor.dtype == np.uint8:
-        return (tensor ^ np.uint8(128)).view(np.int8)
+    if value.kind == "code" and tensor.dtype.kind == "f":
+        # A real tensor of the model may bear the name of the codes that it was made of; QONNX has no others.
+        if name == _stem(name):
+            return None
+        codes = np.rint(tensor / np.float32(value.scale)) + value.zero_point
+        return np.clip(codes, -128, 127).astype(np.int8)
+    if value.kind == "code":
+        return (tensor.astype(np.int16) - 128 * value.unsigned).astype(np.int8)
     return tensor
 
 
@@ -102,23 +118,34 @@ def _bound(graph, op, known, got, want):
         case Requantize():
             acc = known[op.inputs[0]]
             total, terms = _magnitude(graph.producer(op.inputs[0]), known, acc)
-            exact = (_channels(op.multiplier, total) * acc
-                     + _channels(op.offset, total)) / 2.0 ** _channels(op.shift, total)
-            scale = _channels(op.multiplier, total) / 2.0 ** _channels(op.shift, total)
-            size = total * scale + np.abs(_channels(op.offset, total)
-                                          / 2.0 ** _channels(op.shift, total))
-            return _near_tie(exact, size, terms)
+            multiplier, offset, unit = (_channels(values, acc)
+                                        for values in (op.multiplier, op.offset, 2.0 ** op.shift))
+            exact = (multiplier * acc + offset) / unit
+            return _near_tie(exact, total * multiplier / unit + np.abs(offset / unit), terms)
         case Add():
             a, b = (known[name].astype(np.float64) for name in op.inputs)
             first, second = a * 2.0 ** op.left * op.multipliers[0], b * op.multipliers[1]
             unit = 2.0 ** op.shift
             exact = (first + second + op.offset) / unit
             return _near_tie(exact, (abs(first) + abs(second) + abs(op.offset)) / unit, 2)
+        case Mul():
+            a, b = (known[name].astype(np.float64) - zero
+                    for name, zero in zip(op.inputs, op.zero_points, strict=True))
+            exact = a * b * op.multiplier / 2.0 ** op.shift
+            return _near_tie(exact, abs(exact), 2)
+        case Table() if op.steps:
+            exact = np.array(op.steps)[known[op.inputs[0]].astype(np.int16) + 128]
+            return _near_tie(exact, abs(exact) + 1, _FUNCTION_ROUNDINGS)
+        case ChannelTable():
+            codes = known[op.inputs[0]].astype(np.int16) + 128
+            channel = np.arange(len(op.steps)).reshape(1, -1, *(1,) * (codes.ndim - 2))
+            exact = op.steps[channel, codes]
+            return _near_tie(exact, abs(exact) + 1, _FUNCTION_ROUNDINGS)
         case Dequantize() if graph.values[op.inputs[0]].kind == "acc":
             total, terms = _magnitude(graph.producer(op.inputs[0]), known, known[op.inputs[0]])
             size = total * _channels(op.scale, total) + np.abs(_channels(op.bias, total))
             error = (terms + _OTHER_ROUNDINGS) * _EPSILON * size
-            return error.reshape(got.shape)
+            return (error if op.move is None else op.move.apply(error)).reshape(got.shape)
     return None
 
 
@@ -143,5 +170,6 @@ def _magnitude(op, known, acc):
 
 
 def _channels(values, like):
-    array = np.asarray(values, np.float64).reshape(-1)
-    return array.reshape(1, -1, *(1,) * (like.ndim - 2))
+    """Parameters [K], or [K, P, Q], that broadcast against a batch."""
+    array = np.asarray(values, np.float64)
+    return array if array.ndim > 1 else array.reshape(1, -1, *(1,) * (like.ndim - 2))

@@ -1,45 +1,63 @@
-"""What onnxruntime says: every quantized tensor of a model."""
+"""What onnxruntime says of a model, tensor by tensor."""
 
 import numpy as np
 import onnx
 import onnxruntime
 
+from almac.compiler.onnx_model import load_proto
+from almac.sim.qonnx import with_functions
+
 __all__ = ["oracle_tensors"]
 
 
-def oracle_tensors(model, inputs):
+def oracle_tensors(model, inputs, names, *, singly=False):
     """Run the model with graph optimisation off, so that nothing is fused or approximated.
 
     Parameters
     ----------
     model : path or onnx.ModelProto
     inputs : dict[str, ndarray[N, ...]]
+    names : set[str]
+        Tensors that are wanted; those that the model has not are left out.
+    singly : bool
+        One image at a time, so that float32 sums are those of one image.
 
     Returns
     -------
     dict[str, ndarray]
-        Outputs of all quantizers of activations, and of the model.
+        These tensors, and the outputs of the model.
     """
     proto = onnx.ModelProto()
-    proto.CopyFrom(model if isinstance(model, onnx.ModelProto) else onnx.load(model))
-    constants = {tensor.name for tensor in proto.graph.initializer}
+    proto.CopyFrom(load_proto(model))
     known = {output.name for output in proto.graph.output}
     for node in proto.graph.node:
-        if node.op_type == "QuantizeLinear" and node.input[0] not in constants:
-            if node.output[0] not in known:
-                proto.graph.output.append(onnx.ValueInfoProto(name=node.output[0]))
-                known.add(node.output[0])
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(
-        proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    # A model may have a fixed batch of one.
+        for name in {*node.output} & names - known:
+            proto.graph.output.append(onnx.ValueInfoProto(name=name))
+            known.add(name)
+    session = onnxruntime.InferenceSession(with_functions(proto).SerializeToString(), _options(),
+                                           providers=["CPUExecutionProvider"])
+    # A model may have a fixed batch.
     first = session.get_inputs()[0]
     count = len(inputs[first.name])
-    step = 1 if first.shape[0] == 1 else count
-    names = [output.name for output in session.get_outputs()]
-    parts = [session.run(names, {name: batch[k:k + step] for name, batch in inputs.items()})
-             for k in range(0, count, step)]
-    return {name: np.concatenate(tensors) for name, tensors in zip(names, zip(*parts, strict=True),
-                                                                   strict=True)}
+    fixed = first.shape[0] if first.shape and isinstance(first.shape[0], int) else None
+    step = fixed or (1 if singly else count)
+    wanted = [output.name for output in session.get_outputs()]
+    parts = []
+    for k in range(0, count, step):
+        feeds = {name: _filled(batch[k:k + step], step if fixed else 0) for name, batch in inputs.items()}
+        parts.append([tensor[:tensor.shape[0] * min(step, count - k) // step] if fixed and tensor.ndim else tensor
+                      for tensor in session.run(wanted, feeds)])
+    return {name: np.concatenate([np.atleast_1d(tensor) for tensor in tensors])
+            for name, tensors in zip(wanted, zip(*parts, strict=True), strict=True)}
+
+
+def _filled(batch, size):
+    """A batch of a fixed size, its last image repeated."""
+    return np.concatenate([batch, *[batch[-1:]] * (size - len(batch))]) if len(batch) < size else batch
+
+
+def _options():
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    return options

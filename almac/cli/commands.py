@@ -64,7 +64,7 @@ def run(
 ):
     """Run images through a program on a device."""
     program = Program.load(folder)
-    x = load_inputs(input_, program.inputs)
+    x = load_inputs(input_, program)
     with open_device(device, program, timeout=timeout, progress=console.print) as connected, \
             bar("images") as advance:
         results = connected.run(program, x, progress=advance)
@@ -114,8 +114,8 @@ def verify_(
         done = build(model, find(target).config)
     if flip_bit is not None:
         done = Build(graph=done.graph, program=_with_fault(done.program, flip_bit))
-    inputs = done.program.inputs
-    x = load_inputs(input_, inputs) if input_ else random_inputs(inputs, images)
+    program = done.program
+    x = load_inputs(input_, program) if input_ else random_inputs(program, images)
     x = {name: batch[:images] for name, batch in x.items()}
     device = None
     if level == "rtl":

@@ -14,7 +14,7 @@ class InputFileError(Exception):
     """A file does not hold images for the model."""
 
 
-def load_inputs(path, ports):
+def load_inputs(path, program):
     """Batches by input name.
 
     Parameters
@@ -22,9 +22,10 @@ def load_inputs(path, ports):
     path : path
         ``.npy`` or ``.npz`` (``x``, or an array for each input) in the model's own layout and units; a picture
         or a folder of them, in the order of their names: scaled to the input's size, channels first, pixel / 255.
-    ports : sequence of Port
-        Inputs of the program.
+    program : Program
+        Its feeds are what to load.
     """
+    ports = program.feeds
     path = Path(path)
     if not path.exists():
         raise InputFileError(f"{path} does not exist")
@@ -53,18 +54,23 @@ def labels_of(path):
         return data["y"] if "y" in data.files else None
 
 
-def random_inputs(ports, count, seed=0):
+def random_inputs(program, count, seed=0):
     """Random batches over the whole range of each input's codes, and a little beyond."""
     rng = np.random.default_rng(seed)
+    ports = {port.name: port for port in program.inputs}
     batches = {}
-    for port in ports:
-        codes = rng.integers(-136, 137, (count, *port.shape))
-        if port.exact:
-            low, dtype = (0, np.uint8) if port.unsigned else (-128, np.int8)
-            batches[port.name] = rng.integers(low, low + 256, (count, *port.shape)).astype(dtype)
+    for feed in program.feeds:
+        shape, dtype = (count, *feed.shape), np.dtype(feed.dtype)
+        port = ports.get(feed.name)
+        if dtype.kind in "iu":
+            info = np.iinfo(dtype)
+            batches[feed.name] = rng.integers(max(info.min, -256), min(info.max, 255) + 1, shape).astype(dtype)
+        elif port is None:
+            # The host computes on it first: nothing is known of its range.
+            batches[feed.name] = rng.normal(0, 1, shape).astype(dtype)
         else:
-            real = (codes - port.zero_point) * np.float32(port.scale[0])
-            batches[port.name] = real.astype(np.float32)
+            real = (rng.integers(-136, 137, shape) - port.zero_point) * np.float32(port.scale[0])
+            batches[feed.name] = real.astype(dtype)
     return batches
 
 
@@ -97,6 +103,6 @@ def _pictures(path, port):
         except (OSError, UnidentifiedImageError) as error:
             raise InputFileError(f"{file} is not a picture ({error})") from None
     scaled = np.stack(batch).transpose(0, 3, 1, 2)
-    if port.exact:
-        return scaled.astype(np.uint8) if port.unsigned else (scaled - 128).astype(np.int8)
+    if port.dtype in ("int8", "uint8"):
+        return scaled.astype(np.uint8) if port.dtype == "uint8" else (scaled - 128).astype(np.int8)
     return scaled / np.float32(255)

@@ -117,7 +117,7 @@ def test_all_unsupported_nodes_are_named(tmp_path):
         g (float[N, 1, 4, 4] x) => (float[N, 1, 4, 4] y) {
             a = Sin(x)
             b = Mul(a, a)
-            y = Erf(x)
+            y = Erf(b)
         }""")
     onnx.save(model, tmp_path / "m.onnx")
     out, err = almac("compile", tmp_path / "m.onnx", "-o", tmp_path / "out", status=1)

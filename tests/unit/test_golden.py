@@ -8,17 +8,19 @@ from almac.compiler.graph import (
     Conv,
     Dequantize,
     Graph,
+    Index,
     MaxPool,
+    Move,
     Quantize,
     Requantize,
     Reshape,
     SumPool,
     Table,
-    Transpose,
     Value,
 )
 from almac.compiler.weights import to_planes
-from almac.sim.golden import convolve, evaluate
+from almac.sim.convolve import convolve
+from almac.sim.golden import evaluate
 
 
 def one(op, before, after, batch):
@@ -128,7 +130,7 @@ def test_table_is_indexed_from_the_lowest_code():
 def test_layouts_keep_the_codes():
     x = codes(0, 2, 3, 4, 5)
     before = Value(shape=(3, 4, 5))
-    op = Transpose(inputs=("x",), output="y", order=(2, 0, 1))
+    op = Move(inputs=("x",), output="y", move=Index(np.arange(60).reshape(3, 4, 5).transpose(2, 0, 1)))
     np.testing.assert_array_equal(one(op, before, Value(shape=(5, 3, 4)), x), x.transpose(0, 3, 1, 2))
     flat = Reshape(inputs=("x",), output="y")
     np.testing.assert_array_equal(one(flat, before, Value(shape=(60,)), x), x.reshape(2, 60))

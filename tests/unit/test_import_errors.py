@@ -1,13 +1,20 @@
 """Models that are not valid, files that are damaged, images of three dimensions: refused, never a traceback."""
 
 import contextlib
+import warnings
 
 import numpy as np
 import onnx
 import pytest
 
+from almac.compiler.build import build
 from almac.compiler.graph import CompileError
-from almac.compiler.importer import import_model
+from almac.hdl.config import ArrayConfig
+
+
+def compile_model(model):
+    return build(model, ArrayConfig(lanes=16, rows=16))
+
 
 NET = """g (float[N,1,4,4] x) => (int8[N,1,2,2] y)
     <float s = {1}, int8 z = {0}, int8[1,1,3,3] w = {1,0,-1,1,1,0,-1,0,1}, float one = {1}> {
@@ -19,7 +26,7 @@ NET = """g (float[N,1,4,4] x) => (int8[N,1,2,2] y)
 
 
 @pytest.mark.parametrize("node", [
-    "GlobalAveragePool(d)", "ReduceMean(d, axes)", "MaxPool <kernel_shape = [2,2,2]> (d)", "Conv(d, v)"])
+    "GlobalAveragePool(d)", "MaxPool <kernel_shape = [2,2,2]> (d)", "Conv(d, v)"])
 def test_images_of_three_dimensions_are_refused(parse, node):
     model = parse(f"""g (int8[N,2,2,3,3] x) => (float[N,2,1,1,1] y)
         <float s = {{1}}, int8[1,2,1,1,1] w = {{1,1}}, int64[3] axes = {{2,3,4}}> {{
@@ -27,23 +34,15 @@ def test_images_of_three_dimensions_are_refused(parse, node):
         v = DequantizeLinear(w, s)
         y = {node} }}""")
     with pytest.raises(CompileError, match=r"\(2, 2, 3, 3\); supported: 1-D and 2-D"):
-        import_model(model)
-
-
-def test_average_over_no_axes_of_a_vector(parse):
-    model = parse("""g (int8[N,4] x) => (float[N,4] y) <float s = {1}, int64[0] axes = {}> {
-        d = DequantizeLinear(x, s)
-        y = ReduceMean(d, axes) }""")
-    with pytest.raises(CompileError, match=r"\(ReduceMean, .*its input has the shape \(4,\); supported: 1-D and"):
-        import_model(model)
+        compile_model(model)
 
 
 @pytest.mark.parametrize("kind", ["STRING", "BOOL", "DOUBLE", "INT64"])
 def test_type_of_an_input(parse, kind):
     model = parse(NET)
     model.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.DataType.Value(kind)
-    with pytest.raises(CompileError, match=r"\(QuantizeLinear, .*quantizes an input of .*; supported: float32, "):
-        import_model(model)
+    with pytest.raises(CompileError, match=r"\(QuantizeLinear, .*quantizes a tensor of .*; supported: float32, "):
+        compile_model(model)
 
 
 def repeat_node(graph):
@@ -82,7 +81,7 @@ def test_model_that_is_not_valid(parse, damage, message):
     model = parse(NET)
     damage(model.graph)
     with pytest.raises(CompileError, match=f"^{message}$"):
-        import_model(model)
+        compile_model(model)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -96,8 +95,8 @@ def test_damaged_file_is_never_a_traceback(parse, tmp_path, seed):
         position = int(rng.integers(len(data)))
         del data[position:position + int(rng.integers(3))]
         path.write_bytes(data)
-        with contextlib.suppress(CompileError):
-            import_model(path)
+        with contextlib.suppress(CompileError), warnings.catch_warnings(action="ignore"):
+            compile_model(path)
 
 
 @pytest.mark.parametrize("scales", ["1e30", "1e-30"])
@@ -109,29 +108,27 @@ def test_sum_of_a_scale_beyond_the_multiplier(parse, scales):
         c = Add(da, db)
         y = QuantizeLinear(c, u, z) }}""")
     with pytest.raises(CompileError, match=r"\(QuantizeLinear, .*scale must be below 2\*\*24"):
-        import_model(model)
+        compile_model(model)
 
 
 @pytest.mark.parametrize("node", [
-    "Resize <mode = \"nearest\"> (d, none, factors)", "ConvTranspose(d, v)", "Concat <axis = 1> (d, d)",
-    "Slice(d, none, none)", "DepthToSpace <blocksize = 2> (d)", "InstanceNormalization(d, one, one)",
-    "LRN <size = 3> (d)", "ArgMax <axis = 1> (d)", "Softmax <axis = 1> (d)", "Pad(d, none)",
-    "QLinearConv(q, s, z, w, s, z, s, z)", "QLinearMatMul(q, s, z, w, s, z, s, z)", "ConvInteger(q, w)"])
+    "InstanceNormalization(d, one, one)", "Slice(d, none, none)", "Pad(d, none)", "ConvInteger(q, w)", "Nonsense(d)",
+    "QLinearMatMul(q, s, z, w, s, z, s, z)", "Conv(d, one)", "MatMul(d, d)"])
 def test_operator_that_is_not_there_is_named(parse, node):
     model = parse(f"""g (float[N,4,4,4] x) => (float[N,4,4,4] y)
         <float s = {{1}}, int8 z = {{0}}, int8[4,4,1,1] w = {{{", ".join(["1"] * 16)}}}, float[0] none = {{}},
-         float[4] factors = {{1,1,2,2}}, float[4] one = {{1,1,1,1}}> {{
+         float[4] one = {{1,1,1,1}}> {{
         q = QuantizeLinear(x, s, z)
         d = DequantizeLinear(q, s, z)
         v = DequantizeLinear(w, s)
         y = {node} }}""")
     op = node.split("(")[0].split()[0]
-    with pytest.raises(CompileError, match=rf"^1 node is not supported:\nnode '{op}_3' \({op}, opset 21, "):
-        import_model(model)
+    with pytest.raises(CompileError, match=rf"^1 node is not (supported|valid).*:\nnode '{op}_3' \(.*, opset 21, "):
+        compile_model(model)
 
 
 def test_scale_that_is_text(parse):
     model = parse(NET.replace("float s = {1}", "float r = {1}"))
     model.graph.initializer.append(onnx.helper.make_tensor("s", onnx.TensorProto.STRING, [1], [b"one"]))
     with pytest.raises(CompileError, match=r"\(QuantizeLinear, .*its scale is not a constant number"):
-        import_model(model)
+        compile_model(model)

@@ -6,8 +6,14 @@ import numpy as np
 import onnx
 import pytest
 
+from almac.compiler.build import build
 from almac.compiler.graph import CompileError
-from almac.compiler.importer import import_model
+from almac.hdl.config import ArrayConfig
+
+
+def compile_model(model):
+    return build(model, ArrayConfig(lanes=16, rows=16))
+
 
 NET = """g (float[{batch},1,4,4] x) => (int8[{batch},1,{out}] y)
     <float s = {{{scale}}}, int8 z = {{0}}, int8[1,1,3,3] w = {{1,0,-1,1,1,0,-1,0,1}}, float one = {{1}},
@@ -25,7 +31,7 @@ def text(nodes="a = Conv(d, v)", *, batch="N", scale=1.0, out="2,2"):
 
 
 @pytest.mark.parametrize(("nodes", "message"), [
-    ("a = Conv(d, f)", r"\(Conv, opset 21, \[\?, 1, 4, 4\] to \[.*\]\): its weights are not quantized"),
+    ("a = Conv(d, f)", r"\(Conv, opset 21, \[1, 1, 4, 4\] to \[1, 1, 2, 2\]\): its weights are not quantized"),
     ("a = Conv <auto_pad = \"OTHER\"> (d, v)", r"auto_pad = 'OTHER'; supported: NOTSET, VALID"),
     ("a = Conv <pads = [-1,0,0,0]> (d, v)", r"pads = \[-1, 0, 0, 0\]; supported: none below zero"),
     ("a = Conv <dilations = [4,4]> (d, v)", "its window of 9 is larger than its padded input of 4"),
@@ -35,8 +41,8 @@ def text(nodes="a = Conv(d, v)", *, batch="N", scale=1.0, out="2,2"):
     ("c = Conv(d, v) a = Conv(c, v)", r"\(Conv, .*reads a tensor that is not quantized"),
     ("c = Conv(d, v, many) a = Relu(c)", "its bias has 3 elements for 1 output channels, or"),
     ("a = Conv(q, v)", r"\(Conv, .*computes on codes; put DequantizeLinear before it"),
-    ("a = Softmax(d)", r"\(Softmax, .*belongs on the host; cut the model before it"),
-    ("a = Reshape(d, shape)", r"reshapes \[1, 1, 4, 4\] to \[4, -1\]; supported: constant shapes"),
+    ("a = Softmax(d)", r"\(Softmax, .*belongs on the host, .*; cut the model before it"),
+    ("a = Reshape(d, shape)", r"makes \[4, 4\] of \[1, 1, 4, 4\]; supported: shapes that keep the batch first"),
     ("a = Transpose <perm = [1,0,2,3]> (d)", r"perm = \[1, 0, 2, 3\]; supported: orders that keep the batch"),
     ("a = Flatten <axis = 2> (d)", "axis = 2; supported: 1"),
     ("a = AveragePool <kernel_shape = [3,3], pads = [1,1,1,1]> (d)", "averages over windows of different sizes"),
@@ -44,21 +50,21 @@ def text(nodes="a = Conv(d, v)", *, batch="N", scale=1.0, out="2,2"):
     ("a = Conv <pads = [1,1]> (d, v)", r"pads = \[1, 1\]; supported: two numbers for each of 2 axes"),
     ("a = Conv <strides = [0,1]> (d, v)", r"strides = \[0, 1\]; supported: one number above zero"),
     ("a = Mul(d, row)", r"\(Mul, .*its constant holds more than one number; supported on a tensor"),
-    ("m = Relu(d) a = Mul(m, q)", r"\(Mul, .*Mul of two tensors; supported: Add of two that are quantized"),
+    ("m = Relu(d) a = Mul(m, q)", r"\(Mul, .*Mul of two tensors; supported: Add, Sub and Mul of two that are"),
     ("a = Log(d)", r"\(QuantizeLinear, .*is not a number for every code; limit its input"),
-    ("h = QuantizeLinear(d, many, z) a = Relu(d)", "activations with a scale per channel; supported: one"),
-    ("a = Add(d, x)", r"\(Add, .*before it is quantized; quantize the input first"),
+    ("h = QuantizeLinear(d, many, z) a = DequantizeLinear(h, many, z)", "activations with a scale per channel"),
+    ("a = Add(d, x)", r"\(Add, .*computes on a tensor that is not quantized; quantize"),
 ])
 def test_refused_node_is_named(parse, nodes, message):
     with pytest.raises(CompileError, match=message) as error:
-        import_model(parse(text(nodes)))
-    assert re.match(r"\d+ nodes? (is|are) not supported:\nnode '", str(error.value))
+        compile_model(parse(text(nodes)))
+    assert re.match(r"\d+ nodes? (is|are) not (supported|valid).*:\nnode '", str(error.value))
 
 
 @pytest.mark.parametrize(("scale", "shown"), [("0.0", "0.0"), ("-1.0", "-1.0")])
 def test_scale_must_be_positive(parse, scale, shown):
     with pytest.raises(CompileError, match=rf"its scale is \[{shown}\]; scales must be finite and greater"):
-        import_model(parse(text(scale=scale)))
+        compile_model(parse(text(scale=scale)))
 
 
 @pytest.mark.parametrize("scale", [np.nan, np.inf])
@@ -67,7 +73,7 @@ def test_scale_must_be_finite(parse, scale):
     tensor = next(tensor for tensor in model.graph.initializer if tensor.name == "s")
     tensor.CopyFrom(onnx.numpy_helper.from_array(np.array(scale, np.float32), "s"))
     with pytest.raises(CompileError, match=rf"its scale is \[{scale}\]; scales must be finite"):
-        import_model(model)
+        compile_model(model)
 
 
 @pytest.mark.parametrize("dimension", [2, 3])
@@ -75,14 +81,14 @@ def test_sizes_other_than_the_batch_are_fixed(parse, dimension):
     model = parse(text())
     model.graph.input[0].type.tensor_type.shape.dim[dimension].dim_param = "size"
     with pytest.raises(CompileError, match=r"^input 'x' has the shape \[\?, 1, .*\?.*\]; supported: a batch "):
-        import_model(model)
+        compile_model(model)
 
 
 def test_missing_file(tmp_path):
     with pytest.raises(CompileError, match=r"nothing\.onnx does not exist$"):
-        import_model(tmp_path / "nothing.onnx")
+        compile_model(tmp_path / "nothing.onnx")
     with pytest.raises(CompileError, match=r" is not a file$"):
-        import_model(tmp_path)
+        compile_model(tmp_path)
 
 
 @pytest.mark.parametrize("size", [1, 100, -10])
@@ -90,7 +96,7 @@ def test_truncated_file(parse, tmp_path, size):
     path = tmp_path / "cut.onnx"
     path.write_bytes(parse(text()).SerializeToString()[:size])
     with pytest.raises(CompileError, match=rf"^{re.escape(str(path))} (is not a whole ONNX file|holds no ONNX)"):
-        import_model(path)
+        compile_model(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 a zip", b"{}", b"\x00" * 64])
@@ -98,7 +104,7 @@ def test_not_an_onnx_file(tmp_path, content):
     path = tmp_path / "other.onnx"
     path.write_bytes(content)
     with pytest.raises(CompileError, match=r"other\.onnx (is not a whole ONNX file|holds no ONNX graph)"):
-        import_model(path)
+        compile_model(path)
 
 
 def test_cycle(parse):
@@ -106,19 +112,19 @@ def test_cycle(parse):
     conv = next(node for node in model.graph.node if node.op_type == "Conv")
     conv.input[0] = "a"
     with pytest.raises(CompileError, match=r"^node '.*' \(Conv\) reads a, which nothing makes, or which depends"):
-        import_model(model)
+        compile_model(model)
 
 
 def test_dangling_input(parse):
     with pytest.raises(CompileError, match=r"\(Conv\) reads lost, which nothing makes"):
-        import_model(parse(text("a = Conv(lost, v)")))
+        compile_model(parse(text("a = Conv(lost, v)")))
 
 
 def test_initializer_without_data(parse):
     model = parse(text())
     next(tensor for tensor in model.graph.initializer if tensor.name == "w").ClearField("int32_data")
     with pytest.raises(CompileError, match=r"^initializer 'w' cannot be read \("):
-        import_model(model)
+        compile_model(model)
 
 
 def test_external_data_that_is_missing(parse, tmp_path):
@@ -127,16 +133,16 @@ def test_external_data_that_is_missing(parse, tmp_path):
     onnx.save(model, path, save_as_external_data=True, location="weights.bin", size_threshold=100)
     (tmp_path / "weights.bin").unlink()
     with pytest.raises(CompileError, match=r"split\.onnx is not a whole ONNX file \(.*weights\.bin"):
-        import_model(path)
+        compile_model(path)
 
 
-def test_foreign_domain_names_the_converter(parse):
+def test_foreign_domain_is_named(parse):
     model = parse(text("c = Conv(d, v) a = Relu(c)"))
     node = next(node for node in model.graph.node if node.op_type == "Relu")
-    node.op_type, node.domain = "Quant", "qonnx.custom_op.general"
+    node.op_type, node.domain = "MultiThreshold", "qonnx.custom_op.general"
     model.opset_import.append(onnx.helper.make_opsetid("qonnx.custom_op.general", 1))
-    with pytest.raises(CompileError, match=r"\(qonnx\.custom_op\.general\.Quant, .*qonnx-convert"):
-        import_model(model)
+    with pytest.raises(CompileError, match=r"\(qonnx\.custom_op\.general\.MultiThreshold, .*threshold"):
+        compile_model(model)
 
 
 def test_scales_of_a_sum_may_not_be_too_far_apart(parse):
@@ -146,10 +152,10 @@ def test_scales_of_a_sum_may_not_be_too_far_apart(parse):
         c = Add(da, db)
         y = QuantizeLinear(c, s, z) }""")
     with pytest.raises(CompileError, match=r"adds tensors whose scales differ 2\*\*\d+ times; supported: up to"):
-        import_model(model)
+        compile_model(model)
 
 
 def test_scale_beyond_the_multiplier(parse):
     model = parse(text("c = Conv(d, v) a = Relu(c)").replace("float one = {1}", "float one = {1e30}"))
     with pytest.raises(CompileError, match=r"\(QuantizeLinear, .*scale must be below 2\*\*24"):
-        import_model(model)
+        compile_model(model)

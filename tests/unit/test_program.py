@@ -119,10 +119,10 @@ def test_other_archives_are_refused(tmp_path):
 
 
 def test_other_versions_are_refused(program, tmp_path, monkeypatch):
-    monkeypatch.setattr(program_module, "FILE_VERSION", 2)
+    monkeypatch.setattr(program_module, "FILE_VERSION", 1)
     program.save(tmp_path)
     monkeypatch.undo()
-    with pytest.raises(ProgramError, match=r"has file version 2, this is for 1; compile the model again$"):
+    with pytest.raises(ProgramError, match=r"has file version 1, this is for 2; compile the model again$"):
         Program.load(tmp_path)
 
 

@@ -3,6 +3,7 @@ import pytest
 
 from almac.compiler.graph import Graph, Table, Value
 from almac.compiler.importer import import_model
+from almac.compiler.passes.merge_moves import merge_moves
 from almac.compiler.passes.remove_dead import remove_dead
 from almac.compiler.pipeline import run
 from almac.sim.golden import evaluate
@@ -44,12 +45,12 @@ def test_preserves_meaning():
     np.testing.assert_array_equal(evaluate(before, {"x": x})["c"], evaluate(remove_dead(before), {"x": x})["c"])
 
 
-def test_from_onnx(parse):
-    model = parse("""g (float[N,4] x) => (int8[N,4] y) <float s = {1}, int8 z = {0}> {
-        y = QuantizeLinear(x, s, z)
-        d = DequantizeLinear(y, s, z)
-        r = Relu(d)
-        unused = QuantizeLinear(r, s, z) }""")
+def test_what_moves_leave_behind(parse):
+    model = parse("""g (float[N,2,3,4] x) => (int8[N,4,2,3] y, int8[N,2,3,4] q) <float s = {1}, int8 z = {0}> {
+        q = QuantizeLinear(x, s, z)
+        a = Transpose <perm = [0,2,3,1]> (q)
+        y = Transpose <perm = [0,2,3,1]> (a) }""")
     before = import_model(model)
-    after = run(before, [remove_dead])
-    assert {op.output for op in before.ops} - {op.output for op in after.ops} == {"unused"}
+    after = run(before, [merge_moves, remove_dead])
+    assert [type(op).__name__ for op in before.ops].count("Move") == 2
+    assert [type(op).__name__ for op in after.ops].count("Move") == 1

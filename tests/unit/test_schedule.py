@@ -17,11 +17,14 @@ def tiles_of(graph, config):
 
 def weights_of(tile, words, lanes):
     """Weights that the array multiplies with, over a whole word of channels: int64[rows, C, R, S]."""
-    kernel = tile.counts[4:6]
+    kernel, used = tile.counts[4:6], tile.counts[6]
     alpha = np.repeat(tile.alpha, tile.scale_beats, axis=0)
     scaled = tile.trits.astype(np.int64) * alpha[:, :, None]
-    scaled = scaled.reshape(-1, *kernel, words, tile.trits.shape[1], lanes).sum(axis=0)
-    return scaled.transpose(3, 2, 4, 0, 1).reshape(tile.trits.shape[1], words * lanes, *kernel)
+    scaled = scaled.reshape(-1, *kernel, used, tile.trits.shape[1], lanes).sum(axis=0)
+    scaled = scaled.transpose(3, 2, 4, 0, 1).reshape(tile.trits.shape[1], used * lanes, *kernel)
+    # Words of weights that are all zero are not read.
+    before = tile.start[0] % words if words > 1 else 0
+    return np.pad(scaled, ((0, 0), (before * lanes, (words - used - before) * lanes), (0, 0), (0, 0)))
 
 
 @given(
@@ -115,7 +118,7 @@ ONE = {"multiplier": np.array([1]), "offset": np.array([0]), "shift": np.array([
 def test_reshape_that_moves_codes_is_refused():
     graph = image_graph([Reshape(inputs=("x",), output="y", source="flatten"), out("y")],
                         {"x": (3, 2, 2), "y": (12,)})
-    with pytest.raises(CompileError, match=r"^node 'flatten' \(Reshape\): \(3, 2, 2\) to \(12,\) moves codes"):
+    with pytest.raises(CompileError, match=r"node 'flatten' \(Reshape, .*\): \(3, 2, 2\) to \(12,\) moves codes"):
         schedule(graph, ArrayConfig())
 
 
@@ -131,13 +134,13 @@ def test_shared_accumulators_are_refused():
         Conv(inputs=("x",), output="acc", source="conv", weight=weight),
         Requantize(inputs=("acc",), output="y", **ONE), Requantize(inputs=("acc",), output="z", **ONE),
         out("y")], {"x": (3, 2, 2), "acc": (2, 2, 2), "y": (2, 2, 2), "z": (2, 2, 2)})
-    with pytest.raises(CompileError, match=r"^node 'conv': accumulators 'acc' have more than one user"):
+    with pytest.raises(CompileError, match=r"^1 node is not supported:\nnode 'conv' .*: its sums have more than one reader"):
         schedule(graph, ArrayConfig())
 
 
 def test_group_scales_in_grouped_convolutions_are_refused():
     graph = conv_network(np.random.default_rng(0), shape=(8, 4, 4), groups=2, scale_groups=2)
-    with pytest.raises(CompileError, match=r"^node 'conv' \(Conv\): groups of channels and group scales"):
+    with pytest.raises(CompileError, match=r"node 'conv' \(Conv, .*\): groups of channels and group scales"):
         schedule(graph, ArrayConfig())
 
 
@@ -147,11 +150,11 @@ def test_every_problem_is_named_at_once():
         out("z")], {"x": (3, 2, 2), "y": (12,), "z": (2, 2, 3)})
     with pytest.raises(CompileError) as caught:
         schedule(graph, ArrayConfig())
-    assert [line.split()[1] for line in str(caught.value).splitlines()] == ["'first'", "'second'"]
+    assert [line.split()[1] for line in str(caught.value).splitlines()[1:]] == ["'first'", "'second'"]
 
 
 def test_op_without_a_command_is_refused():
     graph = image_graph([Requantize(inputs=("x",), output="y", source="rescale", **ONE), out("y")],
                         {"x": (3, 2, 2), "y": (3, 2, 2)})
-    with pytest.raises(CompileError, match=r"^node 'rescale' \(Requantize\): the device has no command for it$"):
+    with pytest.raises(CompileError, match=r"node 'rescale' \(Requantize, .*\): the device has no command for it$"):
         schedule(graph, ArrayConfig())

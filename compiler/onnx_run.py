@@ -1,0 +1,111 @@
+"""Nodes of a model, executed: on constants, on codes, and on what the host computes."""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from almac.compiler.graph import CompileError
+from almac.compiler.onnx_model import Node
+
+__all__ = ["MOST_ELEMENTS", "fold_constants", "node_model", "run_functions", "run_model"]
+
+#: Elements that a tensor made while importing may have: no file makes the importer eat the machine's memory.
+MOST_ELEMENTS = 1 << 28
+
+#: Newest format of files whose operators are of opset 24 and below.
+_IR_VERSION = 10
+
+_ERRORS: Any = (
+    AssertionError, AttributeError, LookupError, MemoryError, NotImplementedError, OverflowError, RuntimeError, TypeError,
+    ValueError, ZeroDivisionError, onnx.checker.ValidationError)
+
+
+def fold_constants(node: Node, opset: int, inputs: Sequence[np.ndarray | None]) -> np.ndarray:
+    """First output of a node all of whose inputs are constants."""
+    if node.op == "ConstantOfShape":
+        # The only operator here whose result may be much larger than what it reads; and a quick one.
+        shape = [int(size) for size in np.asarray(inputs[0]).reshape(-1)]
+        if min(shape, default=1) < 0 or prod(shape) > MOST_ELEMENTS:
+            raise CompileError(f"makes a constant of the shape {shape}; supported: {MOST_ELEMENTS} elements")
+        value = np.asarray(node.attributes.get("value", np.zeros(1, np.float32))).reshape(-1)
+        return np.full(shape, value[0], value.dtype)
+    given = {name: array for name, array in zip(node.inputs, inputs, strict=True)
+             if name and array is not None}
+    return _reference([node], opset, given)
+
+
+def run_functions(nodes: Sequence[Node], opset: int, starts: Mapping[str, np.ndarray],
+                  constants: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Output of the last of ``nodes``, element by element functions of the tensors ``starts``, in their type."""
+    needed = {name for node in nodes for name in node.inputs} - {*starts}
+    kind = next(iter(starts.values())).dtype
+    used = {name: array.astype(kind) if array.dtype.kind == "f" else array
+            for name, array in constants.items() if name in needed}
+    return _reference(nodes, opset, {**starts, **used}).astype(kind)
+
+
+def _reference(nodes: Sequence[Node], opset: int, given: Mapping[str, np.ndarray]) -> np.ndarray:
+    graph = helper.make_graph(
+        [node.proto for node in nodes], "part", [_input(name, array.dtype) for name, array in given.items()],
+        [helper.make_tensor_value_info(nodes[-1].outputs[0], onnx.TensorProto.FLOAT, None)])
+    try:
+        with np.errstate(all="ignore"):
+            evaluator = ReferenceEvaluator(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)]))
+            results: Any = evaluator.run(None, dict(given))
+    except _ERRORS as error:
+        # What the reference evaluator says about a node that is not as its operator demands.
+        raise CompileError(f"cannot be computed ({error})") from None
+    return np.asarray(results[0])
+
+
+def node_model(nodes: Sequence[onnx.NodeProto], opset: int, inputs: Mapping[str, np.dtype[Any]],
+               constants: Mapping[str, np.ndarray], output: str) -> bytes:
+    """ONNX model of ``nodes``, with one output."""
+    try:
+        graph = helper.make_graph(
+            list(nodes), "part", [_input(name, dtype) for name, dtype in inputs.items()],
+            [onnx.ValueInfoProto(name=output)],
+            [numpy_helper.from_array(array, name) for name, array in constants.items()])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)],
+                                  ir_version=13 if opset > 24 else _IR_VERSION)
+        return model.SerializeToString()
+    except _ERRORS as error:
+        raise CompileError(f"cannot be a model of its own ({error})") from None
+
+
+def run_model(model: bytes, args: Sequence[np.ndarray]) -> np.ndarray:
+    """Output of a model of :func:`node_model` for one image, by onnxruntime.
+
+    Raises
+    ------
+    CompileError
+        If the nodes are not as their operators demand.
+    """
+    try:
+        session = _session(model)
+        names = [item.name for item in session.get_inputs()]
+        results: Any = session.run(None, dict(zip(names, args, strict=True)))
+    # Its exceptions have no common type.
+    except Exception as error:
+        text = " ".join(str(error).split())
+        raise CompileError(f"cannot be computed ({text})") from None
+    return np.asarray(results[0])
+
+
+@lru_cache(maxsize=256)
+def _session(model: bytes) -> Any:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def _input(name: str, dtype: np.dtype[Any]) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), None)

@@ -1,0 +1,50 @@
+"""Make one move of several, and none of those that cancel out."""
+
+import numpy as np
+
+from almac.compiler.graph import Graph, Index, Move, Op, Reshape
+
+__all__ = ["as_index", "merge_moves"]
+
+
+def merge_moves(graph: Graph) -> Graph:
+    """Replace a ``Move`` or ``Reshape`` behind another one by one of the first one's input.
+
+    Before
+    ------
+    ::
+
+        a = Move(x); y = Move(a)
+
+    After
+    -----
+    ::
+
+        y = Move(x)      # or Reshape(x), if all elements end where they were
+
+    Transpositions of channels-last exports cancel out, and channel shuffles become one permutation. The first
+    one goes with the next ``remove_dead`` unless something else reads it.
+    """
+    merged: dict[str, Op] = {}
+    for op in graph.ops:
+        merged[op.output] = op
+        first = merged.get(op.inputs[0]) if op.inputs else None
+        if not isinstance(op, Move | Reshape) or not isinstance(first, Move | Reshape):
+            continue
+        move = as_index(graph, op).after(as_index(graph, first))
+        if move is None:
+            continue
+        if move.is_order(int(np.prod(graph.values[first.inputs[0]].shape))):
+            merged[op.output] = Reshape(inputs=first.inputs, output=op.output, source=op.source)
+        else:
+            kind = op.kind if isinstance(op, Move) else first.title
+            merged[op.output] = Move(inputs=first.inputs, output=op.output, source=op.source, move=move, kind=kind)
+    return graph.with_ops(merged.values())
+
+
+def as_index(graph: Graph, op: Move | Reshape) -> Index:
+    """Where the elements of the op's output come from."""
+    if isinstance(op, Move):
+        return op.move
+    shape = graph.values[op.output].shape
+    return Index(np.arange(int(np.prod(shape)), dtype=np.int32).reshape(shape))

@@ -1,0 +1,1 @@
+"""Other ways of writing a quantized network, rewritten into QuantizeLinear and DequantizeLinear."""

@@ -1,0 +1,2 @@
+def with_functions(model):
+    return model
