@@ -6,14 +6,14 @@ from almac.compiler.elementwise import FUNCTIONS
 from almac.compiler.graph import Dequantize, Graph, Host, Op, Quantize
 from almac.compiler.moves import MOVES
 
-__all__ = ["EMPTY", "Edges", "edges_of", "where"]
+__all__ = ["EMPTY", "HOST_WORK", "Edges", "edges_of", "where"]
 
 #: What the host may compute beside the array. Convolutions and matrix products are not among them: a network
 #: whose work the host would do is not compiled in silence.
-_HOST_WORK = {
+HOST_WORK = {
     *FUNCTIONS, *MOVES, "And", "ArgMax", "ArgMin", "BatchNormalization", "BipolarQuant", "Cast", "Concat", "Dropout", "Equal",
     "Greater", "GreaterOrEqual", "Hardmax", "Identity", "LRN", "Less", "LessOrEqual", "LogSoftmax", "LpNormalization",
-    "NonMaxSuppression", "Not", "Or", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum",
+    "NonMaxSuppression", "Not", "Or", "QuantizeLinear", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum",
     "Shape", "Softmax", "Sum", "TopK", "Where",
 }
 
@@ -53,7 +53,7 @@ def edges_of(graph: Graph) -> Edges:
         follows = bool(named & {*op.inputs})
         if follows and op.kind in _QUIET:
             named.add(op.output)
-        elif follows or op.kind not in _HOST_WORK or op.output in returning:
+        elif follows or op.kind not in HOST_WORK or op.output in returning:
             # What has no reason is read by a node that has one.
             if op.reason:
                 problems.append((op, op.reason))

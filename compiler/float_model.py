@@ -6,11 +6,12 @@ from math import prod
 
 import numpy as np
 import onnx
-from onnx import version_converter
+from onnx import helper, version_converter
 
 from almac.compiler.graph import CompileError
 from almac.compiler.onnx_model import Model, Node, load
 from almac.compiler.onnx_run import MOST_ELEMENTS, fold_constants
+from almac.compiler.quantizers import parameters
 
 __all__ = ["FloatModel", "prepare"]
 
@@ -88,7 +89,8 @@ def prepare(proto: onnx.ModelProto) -> FloatModel:
     """
     proto = _converted(proto)
     model = load(proto)
-    constants, nodes = dict(model.constants), []
+    constants = dict(model.constants)
+    nodes: list[Node] = []
     outputs = {info.name for info in model.outputs}
     for node in model.nodes:
         if not _is_constant(node, constants) or {*node.outputs} & outputs:
@@ -96,14 +98,13 @@ def prepare(proto: onnx.ModelProto) -> FloatModel:
             continue
         inputs = [constants[name] if name else None for name in node.inputs]
         try:
-            _check_size(node, inputs)
-            constants[node.outputs[0]] = fold_constants(node, model.opset, inputs)
+            constants[node.outputs[0]] = _folded(node, model.opset, inputs)
         except CompileError as error:
             raise CompileError(f"node {node.name!r} ({node.op}): {error}") from None
     for node in nodes:
         if node.op in ("QuantizeLinear", "DequantizeLinear") or "." in node.op:
-            raise CompileError(f"node {node.name!r} ({node.op}): supported: float models of ONNX's own operators; a "
-                               "quantized model needs no calibration")
+            raise CompileError(f"node {node.name!r} ({node.op}); supported: float models of ONNX's own operators; "
+                               "a quantized model needs no calibration")
     return FloatModel(model=model, nodes=tuple(nodes), constants=constants, proto=proto)
 
 
@@ -115,17 +116,37 @@ def _converted(proto: onnx.ModelProto) -> onnx.ModelProto:
     problem = ""
     for target in (_TARGET, _OLDEST):
         try:
-            return version_converter.convert_version(proto, target)
+            return _resized_as_before(version_converter.convert_version(proto, target), opset)
         # What it raises has no common type.
         except Exception as error:
             problem = " ".join(str(error).split())
-    raise CompileError(f"the model is of opset {opset} and cannot be converted to opset {_OLDEST} ({problem}); export it "
-                       f"with opset {_OLDEST} or later")
+    raise CompileError(f"the model is of opset {opset} and cannot be converted to opset {_OLDEST} ({problem}); "
+                       f"export it with opset {_OLDEST} or later")
+
+
+def _resized_as_before(proto: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+    """Give Resize the coordinates it had before opset 11: the converter leaves it those of today's default."""
+    for node in proto.graph.node:
+        if node.op_type == "Resize" and opset < 11:
+            node.attribute.append(helper.make_attribute("coordinate_transformation_mode", "asymmetric"))
+            node.attribute.append(helper.make_attribute("nearest_mode", "floor"))
+    return proto
 
 
 def _is_constant(node: Node, constants: Mapping[str, np.ndarray]) -> bool:
     return (node.op in _FOLDED and len(node.outputs) == 1 and any(node.inputs)
             and all(not name or name in constants for name in node.inputs))
+
+
+def _folded(node: Node, opset: int, inputs: list[np.ndarray | None]) -> np.ndarray:
+    """What a node makes of constants."""
+    _check_size(node, inputs)
+    match node.op, inputs:
+        case "DequantizeLinear", [np.ndarray() as codes, *_]:
+            return parameters(node, inputs, codes).weight(codes).real()
+        case "QuantizeLinear", [np.ndarray() as x, *_]:
+            return parameters(node, inputs).quantize(x)
+    return fold_constants(node, opset, inputs)
 
 
 def _check_size(node: Node, inputs: Sequence[np.ndarray | None]) -> None:

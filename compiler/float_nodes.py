@@ -35,8 +35,8 @@ def has_weights(model: FloatModel, node: Node) -> bool:
         return False
     for name, array in zip(names, constants, strict=True):
         if array.dtype != np.float32:
-            raise CompileError(f"node {node.name!r} ({node.op}) reads {name!r}, which is of {array.dtype}; supported: "
-                               "models in float32")
+            raise CompileError(f"node {node.name!r} ({node.op}) reads {name!r}, which is of {array.dtype}; "
+                               "supported: models in float32")
     return constants[0].ndim in ((2,) if node.op in ("Gemm", "MatMul") else (3, 4))
 
 
@@ -72,6 +72,7 @@ def constant_width(model: FloatModel, node: Node, axis: int) -> int:
         sizes = (*(1,) * (len(shape) - constant.ndim), *constant.shape)
         if len(sizes) != len(shape) and constant.ndim:
             return 0
-        if constant.size > 1 and (constant.size != sizes[axis] or shape[axis] not in (None, sizes[axis])):
+        if constant.size > 1 and (
+                axis >= len(shape) or constant.size != sizes[axis] or shape[axis] not in (None, sizes[axis])):
             return 0
     return 2 if any(constant.size > 1 for constant in constants) else 1

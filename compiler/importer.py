@@ -19,7 +19,7 @@ from almac.compiler.epilogue import after_sum, bounds
 from almac.compiler.graph import CompileError, Graph, Index, MaxPool, Quantize, SumPool, Table, Value
 from almac.compiler.host_work import HostWork
 from almac.compiler.linear import Linear, convolution, identity, matrix_product, transposed_convolution
-from almac.compiler.messages import invalid, reason, shape_text
+from almac.compiler.messages import FUNCTIONS, invalid, reason, shape_text
 from almac.compiler.moves import MOVES, broadcast, moves_of
 from almac.compiler.onnx_model import Model, Node, Source, load
 from almac.compiler.onnx_run import fold_constants
@@ -157,6 +157,10 @@ class _Importer:
                 return self._max_pool(node, x, inputs)
             case "Clip", [Codes(real=False) as x, *_]:
                 return self._limit(node, x, inputs)
+            case _, [Moved() as x, *rest] if _on_elements(node, rest):
+                return replace(x, state=self._on_array(node, [x.state, *rest]))
+            case _, [Joined() as x, *rest] if _on_elements(node, rest):
+                return replace(x, parts=tuple(self._on_array(node, [part, *rest]) for part in x.parts))
             case op, [np.ndarray() | Weight(), *_] if op in MOVES:
                 raise CompileError(reason(node, inputs))
             case op, [state, *_] if op in MOVES and state is not None:
@@ -398,6 +402,12 @@ class _Importer:
 
 def _biased(linear: Linear, rest: list[State]) -> Linear:
     return linear.with_bias(rest[0]) if rest and rest[0] is not None else linear
+
+
+def _on_elements(node: Node, rest: list[State]) -> bool:
+    """Whether the node is the same function of every element of its first input."""
+    return node.op in FUNCTIONS and all(state is None or (isinstance(state, np.ndarray) and state.size == 1)
+                                        for state in rest)
 
 
 def _of_channels(op: str, constants: list[State], shape: tuple[int, ...]) -> bool:

@@ -1,5 +1,6 @@
 """ONNX files as plain nodes and arrays, cleaned up and in one spelling; with their errors named."""
 
+import logging
 import warnings
 from collections import Counter
 from collections.abc import Mapping
@@ -96,13 +97,21 @@ def load(source: Source) -> Model:
     _check_names(proto.graph)
     for index, node in enumerate(proto.graph.node):
         _check_node(index, node, opset)
+    known = {entry.domain for entry in proto.opset_import}
+    for domain in sorted({node.domain for node in proto.graph.node} - known - {"ai.onnx"}):
+        # Some exporters forget to import what they use; shapes cannot be inferred then.
+        proto.opset_import.add(domain=domain, version=1)
     constants = {tensor.name for tensor in proto.graph.initializer}
     _check_origins(proto.graph, constants)
     for tensor in proto.graph.initializer:
         _array(tensor, opset)
     inputs = tuple(_info(value) for value in proto.graph.input if value.name not in constants)
     batch = _one_image(proto.graph, constants)
+    library = logging.getLogger("onnx_ir")
+    level = library.level
     try:
+        # It logs what it cannot infer, with a traceback.
+        library.setLevel(logging.CRITICAL)
         model = onnx_ir.serde.deserialize_model(proto)
         _CLEAN_UP(model)
         declined = canonical(model)
@@ -110,6 +119,8 @@ def load(source: Source) -> Model:
     # The library does not say which errors it has for models that are not valid.
     except Exception as error:
         raise CompileError(f"{title} is not a valid model ({error})") from None
+    finally:
+        library.setLevel(level)
     return Model(
         nodes=tuple(_node(node, opset, declined) for node in model.graph),
         constants={name: np.asarray(value.const_value.numpy())

@@ -67,12 +67,28 @@ def _reference(nodes: Sequence[Node], opset: int, given: Mapping[str, np.ndarray
 
 def node_model(nodes: Sequence[onnx.NodeProto], opset: int, inputs: Mapping[str, np.dtype[Any]],
                constants: Mapping[str, np.ndarray], output: str) -> bytes:
-    """ONNX model of ``nodes``, with one output."""
+    """ONNX model of ``nodes``, with one output.
+
+    Its tensors are numbered: models that differ in nothing but names are the same bytes.
+    """
+    made = [name for node in nodes for name in node.output if name]
+    names = {name: f"{kind}{k}" for kind, group in (("input", inputs), ("constant", constants), ("made", made))
+             for k, name in enumerate(group)}
+    renamed = []
+    for node in nodes:
+        proto = onnx.NodeProto()
+        proto.CopyFrom(node)
+        proto.ClearField("name")
+        proto.ClearField("doc_string")
+        del proto.metadata_props[:], proto.input[:], proto.output[:]
+        proto.input.extend(names.get(name, name) for name in node.input)
+        proto.output.extend(names.get(name, name) for name in node.output)
+        renamed.append(proto)
     try:
         graph = helper.make_graph(
-            list(nodes), "part", [_input(name, dtype) for name, dtype in inputs.items()],
-            [onnx.ValueInfoProto(name=output)],
-            [numpy_helper.from_array(array, name) for name, array in constants.items()])
+            renamed, "part", [_input(names[name], dtype) for name, dtype in inputs.items()],
+            [onnx.ValueInfoProto(name=names.get(output, output))],
+            [numpy_helper.from_array(np.asarray(array), names[name]) for name, array in constants.items()])
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)],
                                   ir_version=13 if opset > 24 else _IR_VERSION)
         return model.SerializeToString()

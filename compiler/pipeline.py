@@ -6,6 +6,7 @@ from almac.compiler.graph import Graph, verify
 from almac.compiler.passes.fold_edges import fold_edges
 from almac.compiler.passes.fold_flatten import fold_flatten
 from almac.compiler.passes.fold_limits import fold_limits
+from almac.compiler.passes.fold_tail import fold_tail
 from almac.compiler.passes.lower_moves import lower_moves
 from almac.compiler.passes.merge_moves import merge_moves
 from almac.compiler.passes.remove_dead import remove_dead
@@ -19,6 +20,7 @@ PASSES: tuple[Pass, ...] = (
     fold_flatten,
     remove_dead,
     fold_edges,
+    fold_tail,
     fold_limits,
     lower_moves,
     remove_dead,

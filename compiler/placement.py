@@ -168,16 +168,15 @@ class _Walk:
             return None
         if node.op == "BatchNormalization":
             return state if state.axis == 1 else None
-        second = node.op in ("Div", "Sub") and node.inputs[0] in self.constants
-        return state if node.op in {*_PAIRS, "Div"} and not second and constant_width(self.model, node, state.axis) else None
+        affine = node.op in ("Add", "Mul") or (node.op in ("Div", "Sub") and node.inputs[0] not in self.constants)
+        return state if affine and constant_width(self.model, node, state.axis) else None
 
     def _moved(self, index: int, node: Node) -> _State:
         name = node.inputs[0]
         state = self.states[name]
-        if node.op in PASS:
-            # Chains and epilogues go on.
-            if isinstance(state, _Function) or (isinstance(state, _Open) and self.readers[name] == 1):
-                return state
+        goes_on = isinstance(state, _Function) or (isinstance(state, _Open) and self.readers[name] == 1)
+        if node.op in PASS and goes_on:
+            return state
         return _Layout(name, index, node.op in _VIEWS or node.op in PASS)
 
     def _elementwise(self, node: Node, data: list[Edge]) -> _State | None:

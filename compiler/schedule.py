@@ -130,7 +130,7 @@ def schedule(graph: Graph, config: ArrayConfig) -> Schedule:
     if not any(isinstance(op, Quantize) for op in graph.ops):
         # All of it would be the host's work.
         named = {id(op) for op, _ in problems}
-        problems += [(op, op.reason) for op in edges.before + edges.after if id(op) not in named]
+        problems += [(op, op.reason) for op in edges.before + edges.after if op.reason and id(op) not in named]
     if problems:
         raise unsupported(graph, problems)
     return Schedule(

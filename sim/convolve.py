@@ -77,7 +77,7 @@ def convolve(op, x, weight=None):
     view = view.transpose(1, 4, 5, 0, 2, 3)
     groups, per_group, reduction = matrix.weight.shape
     acc = np.empty((images, groups * per_group, height, width), matrix.dtype)
-    step = max(1, _BLOCK // math.prod(view.shape) * images)
+    step = max(1, _BLOCK * images // max(1, math.prod(view.shape)))
     for n in range(0, images, step):
         part = view[:, :, :, n:n + step]
         columns = np.empty(part.shape, np.float32)

@@ -9,6 +9,9 @@ __all__ = ["by_channel", "round_sum", "saturate", "shift_half_even"]
 #: Elements that are rounded at a time: they stay in the cache from the first step to the last.
 _BLOCK = 1 << 15
 
+#: Far beyond every code, however far its zero point is from it, but a short integer.
+_FAR = 1 << 14
+
 
 def shift_half_even(total, shift):
     """``total / 2**shift``, rounded to nearest, ties to even.
@@ -62,25 +65,44 @@ def round_sum(terms, multipliers, offset, shift, *, zero_point, low, high):
         return codes
     terms = [term.reshape(shape) for term in terms]
     shift, *factors = (by_channel(values, len(shape)) for values in (shift, *multipliers, offset))
-    error = _error(terms, factors, shift)
-    # A division by a power of two rounds nothing.
-    scales = [factor * np.ldexp(1.0, -shift) for factor in factors]
+    # Scaling by a power of two rounds nothing.
+    unit = np.ldexp(1.0, -shift)
+    scales = [factor * unit for factor in factors]
+    size = _magnitude(terms, factors)
+    greatest = float((size * unit).max())
+    # Integers below 2**53, and sums of them that stay below, are exact in float64. Otherwise each product, the
+    # offset and each addition round once, by at most 2**-53 of the sum of all magnitudes: with two terms five
+    # times. 2**-50 allows for eight, and so for the roundings of the magnitudes too.
+    error = 0.0 if size.max() < 2.0 ** 53 else greatest * 2.0 ** -50
+    longest = min(codes.size, max(_BLOCK, math.prod(shape[2:])))
+    bounds = np.full((2, longest), [[low], [high]], np.int16)
     for block in _blocks(shape):
         parts = [term[block] for term in terms]
         *products, real = (_part(scale, block) for scale in scales)
         for part, scale in zip(parts, products, strict=True):
-            real = part * scale + real
+            product = part * scale
+            real = np.add(product, real, out=product)
         steps = np.rint(real)
-        if error:
-            unsure = np.nonzero(np.abs(real - steps) >= 0.5 - error)
-            *products, total, shifts = (
-                np.broadcast_to(_part(values, block), real.shape)[unsure] for values in (*factors, shift))
-            for part, factor in zip(parts, products, strict=True):
-                total = total + part[unsure].astype(np.int64) * factor
-            steps[unsure] = shift_half_even(total, shifts)
-        steps += zero_point
-        codes.reshape(shape)[block] = np.clip(steps, low, high, out=steps)
+        if error and (unsure := np.abs(real - steps) >= 0.5 - error).any():
+            integers = (np.broadcast_to(_part(values, block), real.shape)[unsure] for values in (*factors, shift))
+            steps[unsure] = _in_integers([part[unsure] for part in parts], *integers)
+        if greatest > _FAR:
+            np.clip(steps, -_FAR, _FAR, out=steps)
+        # Saturation of short integers, by arrays rather than numbers, takes a quarter of the time.
+        short = steps.reshape(-1).astype(np.int16)
+        short += zero_point
+        for bound, limit in zip(bounds, (np.maximum, np.minimum), strict=True):
+            limit(short, bound[:len(short)], out=short)
+        codes.reshape(shape)[block] = short.reshape(steps.shape)
     return codes
+
+
+def _in_integers(parts, *factors):
+    """``factors`` are those of the parts, the offset and the shift, for each element."""
+    *products, total, shift = factors
+    for part, factor in zip(parts, products, strict=True):
+        total = total + part.astype(np.int64) * factor
+    return shift_half_even(total, shift)
 
 
 def by_channel(values, ndim):
@@ -89,21 +111,12 @@ def by_channel(values, ndim):
     return array if array.ndim > 1 else array.reshape(-1, *(1,) * (ndim - 2))
 
 
-def _error(terms, factors, shift):
-    """How far a sum in float64 may be from the exact one, in units of the result; 0 if it is exact.
-
-    ``factors`` are those of the terms, and the offset.
-    """
-    *multipliers, offset = (np.abs(factor.astype(np.float64)) for factor in factors)
-    size = offset
+def _magnitude(terms, factors):
+    """Sum of the magnitudes of the products with the terms, and of the offset behind them: float64[K, ...]."""
+    *multipliers, total = (np.abs(factor.astype(np.float64)) for factor in factors)
     for term, multiplier in zip(terms, multipliers, strict=True):
-        size = size + multiplier * max(-float(term.min()), float(term.max()))
-    # An integer below 2**53, and each sum of such that stays below, is exact.
-    if size.max() < 2.0 ** 53:
-        return 0.0
-    # Otherwise each product, the offset and each addition round once, by at most 2**-53 of the sum of all
-    # magnitudes: with two terms five times, and the size itself is as good as exact. 2**-50 is eight times.
-    return float((size * np.ldexp(1.0, -shift)).max()) * 2.0 ** -50
+        total = total + multiplier * max(-float(term.min()), float(term.max()))
+    return total
 
 
 def _blocks(shape):

@@ -18,6 +18,6 @@ def check_network(recipe, spelling, opset=21):
     """
     model = write(recipe, spelling, opset)
     comparison = compare_with_oracle(import_model(model), with_functions(model), recipe.feeds())
-    assert comparison.first_difference is None
-    assert comparison.tensors > 0
+    assert comparison.first_difference is None, f"{spelling}: {comparison.first_difference}"
+    assert comparison.tensors > 0, f"{spelling}: nothing was compared"
     return comparison

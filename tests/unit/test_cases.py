@@ -90,17 +90,25 @@ def test_u02_factor_per_channel_is_folded(parse, check, factors):
     check(model, x=np.random.default_rng(2).normal(0, 8, (4, 2, 3, 3)).astype(np.float32))
 
 
-def test_u02_constant_along_another_axis_is_refused(parse):
-    model = parse("""g (float[N,2,2,2] x) => (int8[N,2,2,2] y)
+def test_u02_constant_along_another_axis(parse, check):
+    """Between layers it is refused, by name; behind the last one the host computes it; golden does both."""
+    text = """g (float[N,2,2,2] x) => (float[N,2,2,2] y)
         <float s = {1}, int8 z = {0}, int8[2,2,1,1] w = {1,0,0,1}, float[2] f = {1,2}> {
         q = QuantizeLinear(x, s, z)
         d = DequantizeLinear(q, s, z)
         v = DequantizeLinear(w, s)
         a = Conv(d, v)
         b = Mul(a, f)
-        y = QuantizeLinear(b, s, z) }""")
-    with pytest.raises(CompileError, match=r"\(Mul, .*its constant has the shape \(2,\)"):
-        compile_model(model)
+        p = QuantizeLinear(b, s, z)
+        y = DequantizeLinear(p, s, z) }"""
+    between = text.replace("y = D", "e = D").replace("z) }", "z) y = Conv(e, v) }")
+    x = np.random.default_rng(0).normal(0, 9, (3, 2, 2, 2)).astype(np.float32)
+    for model in (parse(text), parse(between)):
+        check(model, x=x)
+    assert [step.kind for step in compile_model(parse(text)).program.after] == ["Mul", "QuantizeLinear"]
+    with pytest.raises(CompileError, match=r"(?s)1 node .*\(Mul, .*its constant has the shape \(2,\)") as error:
+        compile_model(parse(between))
+    assert "2 nodes" not in str(error.value)
 
 
 ADD = """g (int8[N,1] a, int8[N,1] b) => (int8[N,1] y)
