@@ -67,7 +67,7 @@ class _Writer:
         self.real = {name: self._unique(f"{name}/float") for name in placement.ranges if name in outputs}
         self.dequantized: dict[str, str] = {}
         self.scales: dict[str, tuple[str, str]] = {}
-        self.weights: dict[tuple[str, float], str] = {}
+        self.weights: dict[tuple[str, type, float], str] = {}
 
     def run(self) -> onnx.ModelProto:
         for info in self.model.model.inputs:
@@ -122,7 +122,7 @@ class _Writer:
 
     def _weight(self, name: str, array: np.ndarray, scale: np.ndarray, kind: type = np.int8) -> str:
         """Dequantized constant; the same one for every reader that wants the same scale."""
-        key = (name, float(scale))
+        key = (name, kind, float(scale))
         if key not in self.weights:
             codes = np.rint(array / scale.astype(np.float64 if kind is np.int32 else np.float32)).astype(kind)
             parts = [self._constant(f"{name}/{part}", value) for part, value in (

@@ -20,9 +20,9 @@ from almac.compiler.graph import (
 )
 from almac.compiler.onnx_run import run_model
 from almac.sim.convolve import convolve, windows
-from almac.sim.rounding import by_channel, round_sum, saturate
+from almac.sim.rounding import round_sum, saturate
 
-__all__ = ["apply", "by_channel", "convolve", "evaluate", "folded"]
+__all__ = ["apply", "evaluate", "folded"]
 
 #: Greatest magnitude of a code.
 _CODE = 128
@@ -61,9 +61,9 @@ def apply(graph, op, args):
         case Requantize():
             return _rounded(op, args, (op.multiplier,), op.offset)
         case MaxPool():
-            return _pool(np.maximum, windows(op, args[0], -_CODE, value.shape), np.int8)
+            return _pool(np.maximum, windows(op, args[0], -_CODE, value.shape), np.int8).reshape(-1, *value.shape)
         case SumPool():
-            return _pool(np.add, windows(op, args[0], op.pad_code, value.shape), np.int32)
+            return _pool(np.add, windows(op, args[0], op.pad_code, value.shape), np.int32).reshape(-1, *value.shape)
         case Add(multipliers=(first, second)):
             return _rounded(op, args, (first << op.left, second), op.offset)
         case Table():

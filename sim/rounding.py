@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-__all__ = ["by_channel", "round_sum", "saturate", "shift_half_even"]
+__all__ = ["round_sum", "saturate", "shift_half_even"]
 
 #: Elements that are rounded at a time: they stay in the cache from the first step to the last.
 _BLOCK = 1 << 15
@@ -64,7 +64,7 @@ def round_sum(terms, multipliers, offset, shift, *, zero_point, low, high):
     if not codes.size:
         return codes
     terms = [term.reshape(shape) for term in terms]
-    shift, *factors = (by_channel(values, len(shape)) for values in (shift, *multipliers, offset))
+    shift, *factors = (_by_channel(values, len(shape)) for values in (shift, *multipliers, offset))
     # Scaling by a power of two rounds nothing.
     unit = np.ldexp(1.0, -shift)
     scales = [factor * unit for factor in factors]
@@ -105,7 +105,7 @@ def _in_integers(parts, *factors):
     return shift_half_even(total, shift)
 
 
-def by_channel(values, ndim):
+def _by_channel(values, ndim):
     """Parameters [], [K] or [K, P, Q] of a tensor of ``ndim`` axes: int64[K, ...] that broadcasts against it."""
     array = np.asarray(values, np.int64)
     return array if array.ndim > 1 else array.reshape(-1, *(1,) * (ndim - 2))

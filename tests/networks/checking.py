@@ -1,6 +1,6 @@
 """What is claimed of the importer and the golden model, for every random network."""
 
-from qonnx_functions import with_functions
+from almac.sim.qonnx import with_functions
 from writers import write
 
 from almac.compiler.importer import import_model
