@@ -17,6 +17,9 @@ __all__ = ["Linear", "batch_norm", "convolution", "identity", "matrix_product", 
 #: A bias is a whole number of accumulator steps if its scale is that of the products up to rounding.
 _SAME_SCALE = 3e-7
 
+#: Beyond it every float32 number is a whole number of steps.
+_MOST_STEPS = 1 << 20
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Linear:
@@ -56,6 +59,8 @@ class Linear:
                     bias.scale.reshape(-1), self.scale, rtol=_SAME_SCALE, atol=0)
             case np.ndarray():
                 real, exact = bias, False
+                if self.bias is None and (steps := self._whole(bias)) is not None:
+                    return replace(self, constant=self.constant + steps)
             case _:
                 raise CompileError("its bias is not a constant")
         if real.size not in (1, count) or not np.isfinite(real.astype(np.float64)).all():
@@ -66,6 +71,19 @@ class Linear:
             return replace(self, constant=self.constant + steps)
         known = 0.0 if self.bias is None else self.bias
         return replace(self, bias=known + np.broadcast_to(real.reshape(-1).astype(np.float64), (count,)))
+
+    def _whole(self, bias: np.ndarray) -> np.ndarray | None:
+        """Steps of the accumulator that a real bias is, up to the rounding of its float32 numbers; None if it is not.
+
+        A spelling that writes the same bias in real numbers gives the same program.
+        """
+        real = np.asarray(bias, np.float64).reshape(-1)
+        if real.size not in (1, len(self.scale)) or not (self.scale > 0).all():
+            return None
+        real = np.broadcast_to(real, self.scale.shape)
+        steps = np.rint(real / self.scale.astype(np.float64))
+        near = np.abs(steps * self.scale.astype(np.float64) - real) <= _SAME_SCALE * np.abs(real)
+        return steps.astype(np.int64) if near.all() and (np.abs(steps) < _MOST_STEPS).all() else None
 
     def plus(self, constant: State, factor: float = 1.0) -> "Linear":
         """Add a constant that is broadcast along the channels, times a factor."""

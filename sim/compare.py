@@ -181,7 +181,7 @@ def _magnitude(op, known, acc):
     match op:
         case Conv(weight=weight):
             # All weights positive, on what the codes are from zero.
-            total = convolve(replace(op, pad_code=0), np.abs(codes - op.pad_code), np.abs(weight.dense()))
+            total = convolve(replace(op, pad_code=0), np.abs(codes - op.pad_code), np.abs(weight.dense()), acc.shape[1:])
             return total.reshape(acc.shape).astype(np.float64), int(np.prod(weight.trits.shape[2:]))
         case SumPool(kernel=(rows, columns)):
             return np.full(acc.shape, 255.0 * rows * columns), rows * columns

@@ -41,14 +41,23 @@ def windows(op, x, pad, shape=None):
         positions = (1, 1, *shape[1:])[-2:]
         bottom = max(bottom, (positions[0] - 1) * sh + span[0] - top - x.shape[2])
         right = max(right, (positions[1] - 1) * sw + span[1] - left - x.shape[3])
+    if min(op.pads) < 0:
+        # They crop.
+        x = x[:, :, max(-top, 0):x.shape[2] - max(-bottom, 0), max(-left, 0):x.shape[3] - max(-right, 0)]
+        top, left, bottom, right = (max(size, 0) for size in (top, left, bottom, right))
     if top or left or bottom or right:
         x = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=pad)
     view = np.lib.stride_tricks.sliding_window_view(x, span, axis=(2, 3))
-    view = view[:, :, ::sh, ::sw, ::dh, ::dw]
+    if not sh or not sw:
+        # The same position for every output.
+        view = np.broadcast_to(view[:, :, :1 if not sh else None, :1 if not sw else None], (
+            *view.shape[:2], positions[0] if not sh else view.shape[2], positions[1] if not sw else view.shape[3],
+            *view.shape[4:]))
+    view = view[:, :, ::sh or 1, ::sw or 1, ::dh, ::dw]
     return view if shape is None else view[:, :, :positions[0], :positions[1]]
 
 
-def convolve(op, x, weight=None):
+def convolve(op, x, weight=None, shape=None):
     """Accumulators of a batch of codes.
 
     Parameters
@@ -57,6 +66,8 @@ def convolve(op, x, weight=None):
     x : int8[N, C, ...]
     weight : int[K, C, R, S] or None
         Other weights than those of ``op``; ``x`` may then hold other integers than codes.
+    shape : tuple[int, ...] or None
+        Of the output for one image; needed for strides of zero.
 
     Returns
     -------
@@ -71,7 +82,7 @@ def convolve(op, x, weight=None):
         kernel = weight.shape[2:]
     window = Pool(inputs=op.inputs, output=op.output, kernel=kernel, strides=op.strides,
                   dilations=op.dilations, pads=op.pads)
-    view = windows(window, x, op.pad_code)
+    view = windows(window, x, op.pad_code, shape)
     images, _, height, width = view.shape[:4]
     # The reduction first, so that it is the rows of a matrix: [C, R, S, N, P, Q].
     view = view.transpose(1, 4, 5, 0, 2, 3)

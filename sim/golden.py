@@ -57,7 +57,7 @@ def apply(graph, op, args):
         case Dequantize():
             return _dequantize(op, graph.values[op.inputs[0]], args[0]).reshape(-1, *value.shape)
         case Conv():
-            return convolve(op, args[0]).reshape(-1, *value.shape)
+            return convolve(op, args[0], shape=value.shape).reshape(-1, *value.shape)
         case Requantize():
             return _rounded(op, args, (op.multiplier,), op.offset)
         case MaxPool():

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from almac.compiler.graph import Add, Graph, Mul, Op, Quantize, Requantize, Table
+from almac.compiler.graph import Add, Concat, Graph, MaxPool, Mul, Op, Quantize, Requantize, Reshape, Table
 
 __all__ = ["fold_limits"]
 
@@ -24,29 +24,56 @@ def fold_limits(graph: Graph) -> Graph:
 
         y = Requantize(x, low, high)
 
-    The limits of 2-bit activations, written as ``Clip`` on codes, cost no table then. Two tables one behind the
-    other are one.
+    The limits of 2-bit activations, written as ``Clip`` on codes, cost no table then; where all codes are within them
+    anyway, nothing is left. Two tables one behind the other are one.
     """
     folded: dict[str, Op] = {}
-    for op in graph.ops:
+    ranges: dict[str, tuple[int, int]] = {}
+    same: dict[str, str] = {}
+    for original in graph.ops:
+        op = replace(original, inputs=tuple(same.get(name, name) for name in original.inputs))
         folded[op.output] = op
-        first = folded.get(op.inputs[0]) if op.inputs else None
-        if not isinstance(op, Table) or first is None or not graph.is_private(op.inputs[0]):
+        ranges[op.output] = _range(op, [ranges.get(name, _CODES) for name in op.inputs])
+        if not isinstance(op, Table):
             continue
-        limits = _limits(op)
-        match first:
-            case Requantize() | Add() | Mul() | Quantize(exact=False) if limits is not None:
-                low, high = (int(np.clip(limit, *limits)) for limit in (first.low, first.high))
-                merged: Op = replace(first, output=op.output, low=low, high=high)
-            case Table(table=table):
-                steps = tuple(op.steps[code + 128] for code in table) if op.steps else ()
-                merged = replace(op, inputs=first.inputs, table=tuple(op.table[code + 128] for code in table),
-                                 steps=first.steps if limits is not None else steps)
-            case _:
-                continue
-        del folded[first.output]
-        folded[op.output] = merged
+        limits, first = _limits(op), folded.get(op.inputs[0])
+        low, high = ranges.get(op.inputs[0], _CODES)
+        if limits is not None and limits[0] <= low and high <= limits[1]:
+            same[op.output] = op.inputs[0]
+            del folded[op.output]
+        elif first is not None and graph.is_private(original.inputs[0]):
+            merged = _merged(first, op, limits)
+            if merged is not None:
+                del folded[first.output]
+                folded[op.output] = merged
     return graph.with_ops(folded.values())
+
+
+_CODES = (-128, 127)
+
+
+def _range(op: Op, inputs: list[tuple[int, int]]) -> tuple[int, int]:
+    """Least and greatest code that the op makes, as far as is known."""
+    match op:
+        case Requantize() | Add() | Mul() | Quantize(exact=False):
+            return op.low, op.high
+        case Table(table=table):
+            return min(table), max(table)
+        case MaxPool() | Reshape() | Concat():
+            return min(low for low, _ in inputs), max(high for _, high in inputs)
+    return _CODES
+
+
+def _merged(first: Op, op: Table, limits: tuple[int, int] | None) -> Op | None:
+    match first:
+        case Requantize() | Add() | Mul() | Quantize(exact=False) if limits is not None:
+            low, high = (int(np.clip(limit, *limits)) for limit in (first.low, first.high))
+            return replace(first, output=op.output, low=low, high=high)
+        case Table(table=table):
+            steps = tuple(op.steps[code + 128] for code in table) if op.steps else ()
+            return replace(op, inputs=first.inputs, table=tuple(op.table[code + 128] for code in table),
+                           steps=first.steps if limits is not None else steps)
+    return None
 
 
 def _limits(op: Table) -> tuple[int, int] | None:

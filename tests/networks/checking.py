@@ -1,10 +1,10 @@
 """What is claimed of the importer and the golden model, for every random network."""
 
-from almac.sim.qonnx import with_functions
 from writers import write
 
 from almac.compiler.importer import import_model
 from almac.sim.compare import compare_with_oracle
+from almac.sim.qonnx import with_functions
 
 __all__ = ["check_network"]
 

@@ -35,7 +35,7 @@ def pool(draw, growing, tensor):
     kernel = tuple(draw(st.integers(1, min(3, n))) for n in size)
     pads = tuple(draw(st.integers(0, k - 1)) for k in kernel * 2)
     strides = tuple(draw(st.integers(1, 3)) for _ in size)
-    # Before opset 22, onnxruntime's shapes count a window that starts in the padding at the end; its kernels do not.
+    # Before opset 22, onnxruntime's shapes count a window that starts in the last padding; its kernels do not.
     ceil_mode = draw(st.integers(0, 1)) if all(
         -(-(n + pads[i] + pads[i + len(size)] - kernel[i]) // strides[i]) * strides[i] < n + pads[i]
         for i, n in enumerate(size)) else 0

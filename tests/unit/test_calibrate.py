@@ -83,7 +83,8 @@ def test_epilogue_has_no_quantizer(quantize, nodes, expected):
 
 
 @pytest.mark.parametrize(("nodes", "gives", "expected"), [
-    (f"a = {CONV}(x, w) b = GlobalAveragePool(a) d = Flatten(b) y = Gemm(d, m)", "float[N,5]", ["x", "a", "b", "d"]),
+    (f"a = {CONV}(x, w) b = GlobalAveragePool(a) d = Flatten(b) y = Gemm(d, m)", "float[N,5]",
+     ["x", "a", "b", "d"]),
     (f"a = {CONV}(x, w) b = ReduceMean <keepdims = 0> (a, axes) y = MatMul(b, m)", "float[N,5]", ["x", "a", "b"]),
     (f"a = {CONV}(x, w) y = AveragePool <kernel_shape = [2,2]> (a)", "float[N,8,3,3]", ["x", "a"]),
     ("y = ConvTranspose(x, t)", "float[N,8,6,6]", ["x"]),
@@ -219,9 +220,13 @@ def test_bias_beyond_int32_stays_in_float(quantize, nodes, gives):
     assert model.graph.node[-1].output == ["y"]
 
 
-@pytest.mark.parametrize(("x", "w"), [(X, 0 * W), (0 * X, W), (X * np.float32(1e-38), W), (X, W * np.float32(1e-44))])
+@pytest.mark.parametrize(("x", "w"), [
+    (X, 0 * W), (0 * X, W), (X * np.float32(1e-38), W), (X, W * np.float32(1e-44)),
+])
 def test_scales_are_numbers_above_zero(quantize, x, w):
-    scales = [array for name, array in constants(quantize(f"y = {CONV}(x, w)", x=x, w=w)).items() if "scale" in name]
+    model = quantize(f"y = {CONV}(x, w)", x=x, w=w)
+    scales = [array for name, array in constants(model).items() if name.endswith("/scale")]
+    assert len(scales) == 2
     assert all(np.isfinite(scale) and scale > 0 for scale in scales)
 
 
@@ -269,9 +274,10 @@ def test_upsample_keeps_its_coordinates(parse):
 
 
 def test_quantized_model_is_imported(quantize, check):
-    model = quantize(f"a = {CONV}(x, w) b = BatchNormalization(a, p, p, p, p) d = Relu(b) e = Conv(d, v) s = Sigmoid(e) "
-                     "f = Mul(e, s) h = Add(f, d) i = GlobalAveragePool(h) j = Flatten(i) y = Gemm(j, m)", "float[N,5]",
-                     p=C.reshape(-1))
+    model = quantize(f"a = {CONV}(x, w) b = BatchNormalization(a, p, p, p, p) d = Relu(b) e = Conv(d, v) "
+                     "s = Sigmoid(e) f = Mul(e, s) h = Add(f, d) "
+                     "i = GlobalAveragePool(h) j = Flatten(i) y = Gemm(j, m)",
+                     "float[N,5]", p=C.reshape(-1))
     check(model, x=X, near_ties=2)
 
 
@@ -283,7 +289,7 @@ def test_progress_counts_samples(parse):
 
 
 @pytest.mark.parametrize(("given", "message"), [
-    ({}, r"calibration needs samples of all inputs, and found none; expected: 'x': float32\[\?, 2, 4, 4\]; some hundred"),
+    ({}, r"calibration needs samples of all inputs, and found none; expected: 'x': float32\[\?, 2, 4, 4\]; some"),
     ({"z": X}, "and found 'z'; expected: 'x'"),
     ({"x": X[:0]}, "calibration has 0 samples; expected: as many of each input, and at least one"),
     ({"x": X[:, :1]}, r"calibration of 'x' is float32\[4, 1, 4, 4\]; expected: float32\[\?, 2, 4, 4\]"),
@@ -300,23 +306,23 @@ def test_unfit_calibration_is_refused(parse, given, message):
 
 def test_part_of_a_batch_is_refused(parse):
     model = parse("g (float[3,2,4,4] x) => (float[3,8,2,2] y) { y = Conv(x, w) }", w=W)
-    with pytest.raises(CompileError, match=r"takes 3 samples at a time, and calibration has 4; expected: a multiple"):
+    with pytest.raises(CompileError, match=r"takes 3 samples at a time, and calibration has 4; expected"):
         quantize_int8(model, {"x": X})
 
 
 @pytest.mark.parametrize(("nodes", "opset", "message"), [
     ("y = Conv(x, bad)", 21, r"node '.*' \(Conv\): its constant 'bad' holds nan; supported: finite numbers"),
     ("y = Conv(x, w, many)", 21, r"its constant 'many' holds inf"),
-    ("a = Conv(x, w) y = Nope(a)", 9, r"of opset 9 and cannot be converted to opset 13 .*; export it with opset 13"),
+    ("a = Conv(x, w) y = Nope(a)", 9, r"of opset 9 and cannot be converted to opset 13 .*; export it with"),
     ("q = QuantizeLinear(x, s) d = DequantizeLinear(q, s) y = Conv(d, w)", 21,
      r"\(QuantizeLinear\); supported: float models .*; a quantized model needs no calibration"),
-    ("k = Expand(s, shape) y = Conv(x, k)", 21, r"\(Expand\): makes a constant of 1099511627776 elements; supported"),
-    ("k = ConstantOfShape(shape) y = Conv(x, k)", 21, r"\(ConstantOfShape\): makes a constant of the shape .*supported"),
+    ("k = Expand(s, shape) y = Conv(x, k)", 21, r"\(Expand\): makes a constant of 1099511627776 elements"),
+    ("k = ConstantOfShape(shape) y = Conv(x, k)", 21, r"\(ConstantOfShape\): makes a constant of the shape"),
     ("a = Reshape(x, shape) b = Relu(a) y = Conv(b, w)", 21, r"^onnxruntime cannot run the model \("),
 ])
 def test_model_that_does_not_fit_is_refused(parse, nodes, opset, message):
-    arrays = {"w": W, "bad": W * np.float32("nan"), "many": np.full(8, np.inf, np.float32), "s": np.float32(1).reshape(()),
-              "shape": np.array([1 << 20, 1 << 20])}
+    arrays = {"w": W, "bad": W * np.float32("nan"), "many": np.full(8, np.inf, np.float32),
+              "s": np.float32(1).reshape(()), "shape": np.array([1 << 20, 1 << 20])}
     model = with_constants(
         parse(f"g (float[N,2,4,4] x) => (float[N,8,2,2] y) {{ {nodes} }}", opset), arrays)
     with pytest.raises(CompileError, match=message):
@@ -325,5 +331,5 @@ def test_model_that_does_not_fit_is_refused(parse, nodes, opset, message):
 
 def test_other_reals_than_float32_are_refused(parse):
     model = parse("g (float16[N,2,4,4] x) => (float16[N,8,2,2] y) { y = Conv(x, w) }", w=W.astype(np.float16))
-    with pytest.raises(CompileError, match=r"\(Conv\) reads 'w', which is of float16; supported: models in float32"):
+    with pytest.raises(CompileError, match=r"\(Conv\) reads 'w', which is of float16; supported: models"):
         quantize_int8(model, {"x": X.astype(np.float16)})
