@@ -11,15 +11,17 @@ from almac.sim.golden import evaluate
 __all__ = ["compile", "golden", "open_device"]
 
 
-def compile(model, *, target=DEFAULT):
+def compile(model, *, target=DEFAULT, calib=None):
     """Compile an ONNX model.
 
     Parameters
     ----------
-    model : path
-        Quantized ONNX (QuantizeLinear and DequantizeLinear, opset 13 to 25).
+    model : path or onnx.ModelProto
+        Quantized, in any spelling, opset 7 to 25; or in float, with ``calib``.
     target : str
         Name of a target (``almac targets``).
+    calib : mapping of ndarray[N, ...] by input name
+        Samples with which a float model is quantized to INT8 first.
 
     Returns
     -------
@@ -29,7 +31,7 @@ def compile(model, *, target=DEFAULT):
     ------
     CompileError, TargetError
     """
-    return build(model, find(target).config).program
+    return build(model, find(target).config, calibration=calib).program
 
 
 def golden(model, x):

@@ -67,6 +67,8 @@ class Builder:
     def move(self, before: str, after: str, move: Index, source: str, kind: str) -> None:
         """Add an op that moves codes; one that leaves them in their order is a reshape."""
         known = self.values[before]
+        if not (move.index < 0).any():
+            move = Index(move.index)
         common: dict[str, Any] = {"inputs": (before,), "output": after, "source": source}
         op = Reshape(**common) if move.is_order(int(np.prod(known.shape))) else Move(**common, move=move, kind=kind)
         self.emit(op, replace(known, shape=move.index.shape))

@@ -15,11 +15,37 @@ import onnxruntime
 from almac.compiler.float_model import FloatModel, prepare
 from almac.compiler.graph import CompileError
 from almac.compiler.messages import shape_text
-from almac.compiler.onnx_model import TensorInfo
+from almac.compiler.onnx_model import Source, TensorInfo, load_proto
 from almac.compiler.placement import place
 from almac.compiler.qdq import Range, quantized_model
+from almac.compiler.spellings.families import QUANTIZERS
 
-__all__ = ["quantize_int8"]
+__all__ = ["quantize_int8", "quantized"]
+
+
+def quantized(source: Source, calibration: Mapping[str, np.ndarray] | None, *,
+              progress: Callable[[int, int], None] = lambda done, total: None) -> Source:
+    """The model itself, or quantized if there are samples of its inputs.
+
+    Samples under the single name ``x`` are those of a model's only input.
+
+    Raises
+    ------
+    CompileError
+        If the model is quantized already, or as :func:`quantize_int8`.
+    """
+    if calibration is None:
+        return source
+    proto = load_proto(source)
+    for node in proto.graph.node:
+        if node.op_type in QUANTIZERS:
+            raise CompileError(f"the model is quantized already (node {node.name!r}, {node.op_type}); calibration is for "
+                               "float models: leave it out")
+    constants = {tensor.name for tensor in proto.graph.initializer}
+    names = [value.name for value in proto.graph.input if value.name not in constants]
+    if {*calibration} == {"x"} and len(names) == 1:
+        calibration = {names[0]: calibration["x"]}
+    return quantize_int8(proto, calibration, progress=progress)
 
 
 def quantize_int8(model: onnx.ModelProto, calibration: Mapping[str, np.ndarray], *,

@@ -238,8 +238,10 @@ def _layers(schedule: Schedule, ends: list[int]) -> list[LayerInfo]:
 
 def _input_port(op: Quantize, graph: Graph) -> Port:
     value = graph.values[op.output]
+    # The host does not compute with codes that it is given.
+    scale, zero_point = (1.0, 0) if op.exact else (float(value.scale), value.zero_point)
     return Port(name=op.inputs[0], value=op.output, shape=graph.values[op.inputs[0]].shape,
-                scale=(float(value.scale),), zero_point=value.zero_point,
+                scale=(scale,), zero_point=zero_point,
                 unsigned=value.unsigned, exact=op.exact, low=op.low, high=op.high, move=op.move, fold=op.fold)
 
 

@@ -26,6 +26,8 @@ def after_sum(node: Node, inputs: list[State]) -> Linear | Sum | Product:
             return replace(state, low=max(state.low, 0.0), high=max(state.high, 0.0))
         case "Clip", [state, *_]:
             low, high = bounds(node, inputs)
+            # Where the bounds are the wrong way round, ONNX takes the upper one.
+            low = min(low, high)
             return replace(state, low=min(max(state.low, low), high), high=max(min(state.high, high), low))
         case "Floor" | "Ceil", [Linear(low=low, high=high, rounding="") as linear] if low == -high == -np.inf:
             return replace(linear, rounding=node.op)

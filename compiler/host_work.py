@@ -118,7 +118,7 @@ class HostWork:
                 inputs = [self._states.get(key) if key else None for key in node.inputs]
                 results = self.lower(node, inputs, "")
                 return results[node.outputs.index(name)].name
-        value = f"{name}/real"
+        value = self._free(f"{name}/real")
         self._graph.emit(dequantized(source, value, state, self._producers[name].name if name in self._producers else ""),
                          Value(shape=shape, kind="real"))
         return value
@@ -139,15 +139,23 @@ class HostWork:
         else:
             dtype = info.dtype if info else np.dtype(np.float32)
         full = tuple(int(size or 0) for size in sizes)
+        if 0 in full[1:]:
+            raise CompileError(f"makes an empty tensor, of the shape {list(full)}")
         if np.prod(full, dtype=object) > MOST_ELEMENTS:
             raise CompileError(f"makes a tensor of the shape {list(full)}; supported: {MOST_ELEMENTS} elements")
-        value = name if name not in self._graph.values else f"{name}/real"
+        value = name if name not in self._graph.values else self._free(f"{name}/real")
         self._graph.emit(Host(inputs=tuple(given.values()), output=value, source=node.name, model=model, kind=node.op,
                               reason=reason, opset=self._model.opset),
                          Value(shape=full[1:], kind="real", leading=full[0] if full else 0))
         self._dtypes[value] = dtype
         self._values[name] = value
         return Real(name=value, dtype=dtype, shape=full[1:])
+
+    def _free(self, name: str) -> str:
+        """A name that no value and no tensor of the model has."""
+        while name in self._graph.values or name in self._producers:
+            name = f"{name}/real"
+        return name
 
     @property
     def _dtypes(self) -> dict[str, np.dtype[Any]]:

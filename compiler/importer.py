@@ -153,6 +153,13 @@ class _Importer:
             case op, _ if op in _ON_CONSTANTS and inputs and all(
                     isinstance(state, np.ndarray | None) for state in inputs):
                 return fold_constants(node, self.model.opset, inputs)
+            case op, [Codes() as x, *_] if op.startswith("Reduce") and self._drops_columns(node, inputs):
+                # The rows that are left become columns: a layout of their own.
+                name = node.outputs[0]
+                kept = replace(node, outputs=(f"{name}/kept",), attributes={**node.attributes, "keepdims": 1})
+                channels, rows, _ = self._shape(x)
+                index = np.arange(channels * rows, dtype=np.int32).reshape(channels, rows)
+                return self._moved(node, self._on_array(kept, inputs), index, 0.0, name)
             case op, [Codes() as x, *_] if op in _MAXIMA:
                 return self._max_pool(node, x, inputs)
             case "Clip", [Codes(real=False) as x, *_]:
@@ -306,6 +313,11 @@ class _Importer:
             raise CompileError("its axes are not constants")
         axes = node.attributes.get("axes") if given is None else given.reshape(-1).tolist()
         return spatial_axes(node, axes, len(self._shape(inputs[0])))
+
+    def _drops_columns(self, node: Node, inputs: list[State]) -> bool:
+        """Whether a reduction of an image takes away the last axis alone."""
+        return (len(self._shape(inputs[0])) == 3 and not node.integer("keepdims", 1)
+                and self._axes(node, inputs) == [3])
 
     def _pair(self, node: Node, a: Codes, b: Codes) -> dict[str, Codes]:
         """Both operands in the shape of the result."""

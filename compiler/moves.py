@@ -1,6 +1,7 @@
 """Operators that only move data, by what they do to the numbers of the elements."""
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 import onnx
@@ -50,7 +51,7 @@ def moves_of(node: Node, opset: int, shape: tuple[int, ...], inputs: Sequence[St
     CompileError
         If the node computes, moves the batch, or is not valid.
     """
-    size = int(np.prod(shape))
+    size = prod(shape)
     if size > _MOST_ELEMENTS:
         raise CompileError(f"moves {size} elements; supported: {_MOST_ELEMENTS}")
     if node.op in ("Resize", "Upsample") and node.attributes.get("mode", "nearest") not in ("nearest", b"nearest"):
@@ -68,7 +69,7 @@ def moves_of(node: Node, opset: int, shape: tuple[int, ...], inputs: Sequence[St
                                else f"its input {index} is not a constant")
         if name and state is not None:
             constants[name] = state
-    if node.op == "Reshape" and batch > 1 and constants[node.inputs[1]].reshape(-1)[:1] == batch:
+    if node.op == "Reshape" and batch > 1 and len(node.inputs) > 1 and constants[node.inputs[1]].reshape(-1)[:1] == batch:
         constants[node.inputs[1]] = np.concatenate([[1], constants[node.inputs[1]].reshape(-1)[1:]])
     proto, pad = _padding(node, constants)
     results = []

@@ -5,6 +5,7 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -12,17 +13,20 @@ import ml_dtypes  # noqa: F401 - gives NumPy the 2- and 4-bit integers of initia
 import numpy as np
 import onnx
 import onnx_ir
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, EncodeError
 from onnx import numpy_helper
 from onnx_ir.passes import common
 
 from almac.compiler.graph import CompileError
 from almac.compiler.spellings.canonical import canonical
 
-__all__ = ["Model", "Node", "Source", "TensorInfo", "load", "load_proto"]
+__all__ = ["MOST_ELEMENTS", "Model", "Node", "Source", "TensorInfo", "load", "load_proto", "save_proto"]
 
 #: Opsets whose operators mean what the importer believes.
 OPSETS = range(7, 26)
+
+#: Elements that a tensor made while importing may have: no file makes the importer eat the machine's memory.
+MOST_ELEMENTS = 1 << 26
 
 _TWO_BIT = {getattr(onnx.TensorProto, "INT2", -1), getattr(onnx.TensorProto, "UINT2", -1)}
 _INT2_OPSET = 25
@@ -95,8 +99,9 @@ def load(source: Source) -> Model:
     opset = _opset(proto, title)
     _check_text(proto.graph, title)
     _check_names(proto.graph)
-    for index, node in enumerate(proto.graph.node):
-        _check_node(index, node, opset)
+    for nodes in (proto.graph.node, *(function.node for function in proto.functions)):
+        for index, node in enumerate(nodes):
+            _check_node(index, node, opset)
     known = {entry.domain for entry in proto.opset_import}
     for domain in sorted({node.domain for node in proto.graph.node} - known - {"ai.onnx"}):
         # Some exporters forget to import what they use; shapes cannot be inferred then.
@@ -116,19 +121,22 @@ def load(source: Source) -> Model:
         _CLEAN_UP(model)
         declined = canonical(model)
         _SHAPES(model)
+        nodes = tuple(_node(node, opset, declined) for node in model.graph)
+        tensors = {info.name: info for info in _tensors(model)}
+    except CompileError:
+        raise
     # The library does not say which errors it has for models that are not valid.
     except Exception as error:
         raise CompileError(f"{title} is not a valid model ({error})") from None
     finally:
         library.setLevel(level)
     return Model(
-        nodes=tuple(_node(node, opset, declined) for node in model.graph),
+        nodes=nodes,
         constants={name: np.asarray(value.const_value.numpy())
                    for name, value in model.graph.initializers.items() if value.const_value is not None},
         inputs=inputs,
         outputs=tuple(_info(value) for value in proto.graph.output),
-        opset=opset, batch=batch,
-        tensors={info.name: info for info in _tensors(model)})
+        opset=opset, batch=batch, tensors=tensors)
 
 
 #: The library's own passes; none of them touches what a quantizer means.
@@ -157,6 +165,16 @@ def load_proto(source: Source) -> onnx.ModelProto:
         return onnx.load(path)
     except (DecodeError, OSError, ValueError, TypeError, onnx.checker.ValidationError) as error:
         raise CompileError(f"{path} is not a whole ONNX file ({error})") from None
+
+
+def save_proto(source: Source, path: Path) -> None:
+    """Write the model as one file, with its external data in it where protobuf allows that."""
+    proto = load_proto(source)
+    try:
+        path.write_bytes(proto.SerializeToString())
+    except (ValueError, EncodeError):
+        # Beyond 2 GB.
+        onnx.save(proto, path, save_as_external_data=True, location=f"{path.name}.data")
 
 
 def _opset(proto: onnx.ModelProto, title: str) -> int:
@@ -231,6 +249,8 @@ def _check_origins(graph: onnx.GraphProto, constants: set[str]) -> None:
         lost = sorted({*node.input} & {*readers})
         raise CompileError(f"node {node.name!r} ({node.op_type}) reads {', '.join(lost)}, which nothing makes, or "
                            "which depends on the node itself")
+    if direct := [value.name for value in graph.output if value.name in known - {""}]:
+        raise CompileError(f"the output {direct[0]!r} is an input or a constant; remove it, or put a node before it")
     made = known | {name for node in graph.node for name in node.output}
     if lost := [value.name for value in graph.output if not value.name or value.name not in made]:
         raise CompileError(f"the model is not valid: nothing makes the output {lost[0]!r}")
@@ -242,7 +262,7 @@ def _array(tensor: onnx.TensorProto, opset: int) -> np.ndarray:
                            f"{_INT2_OPSET} on; this model is of opset {opset}")
     try:
         return numpy_helper.to_array(tensor)
-    except (KeyError, TypeError, ValueError, MemoryError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError, MemoryError, OverflowError, OSError, onnx.checker.ValidationError) as error:
         raise CompileError(f"initializer {tensor.name!r} cannot be read ({error})") from None
 
 
@@ -252,6 +272,9 @@ def _check_node(index: int, proto: onnx.NodeProto, opset: int) -> None:
     where = f"node {proto.name!r} ({proto.op_type})"
     if not any(proto.output):
         raise CompileError(f"{where} has no output")
+    for item in proto.attribute:
+        if item.type == onnx.AttributeProto.UNDEFINED or item.type not in onnx.AttributeProto.AttributeType.values():
+            raise CompileError(f"{where}: the attribute {item.name} is of no known type")
     if any(item.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for item in proto.attribute):
         raise CompileError(f"{where} holds a graph of its own; supported: straight-line models; simplify the model "
                            "(onnxscript.optimizer unrolls what is constant)")
@@ -284,8 +307,8 @@ def _node(node: onnx_ir.Node, opset: int, declined: Mapping[str, str]) -> Node:
 def _tensors(model: onnx_ir.Model) -> list[TensorInfo]:
     values = [*model.graph.inputs, *(value for node in model.graph for value in node.outputs)]
     return [TensorInfo(name=value.name or "", dtype=np.dtype(value.dtype.numpy()),
-                       shape=tuple(size if isinstance(size, int) else None for size in value.shape))
-            for value in values if value.dtype is not None and value.shape is not None]
+                       shape=tuple(size if isinstance(size, int) and size >= 0 else None for size in value.shape))
+            for value in values if value.dtype not in (None, onnx_ir.DataType.UNDEFINED) and value.shape is not None]
 
 
 def _info(value: onnx.ValueInfoProto) -> TensorInfo:
@@ -296,7 +319,8 @@ def _info(value: onnx.ValueInfoProto) -> TensorInfo:
             dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
         except KeyError:
             raise CompileError(f"tensor {value.name!r} is of the unknown type {tensor.elem_type}") from None
-    return TensorInfo(
-        name=value.name, dtype=dtype,
-        shape=tuple(d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else None
-                    for d in tensor.shape.dim))
+    shape = tuple(d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else None for d in tensor.shape.dim)
+    if prod(size or 1 for size in shape) > MOST_ELEMENTS:
+        raise CompileError(f"tensor {value.name!r} has the shape {list(shape)}; supported: {MOST_ELEMENTS} elements; "
+                           "use a smaller input")
+    return TensorInfo(name=value.name, dtype=dtype, shape=shape)

@@ -12,12 +12,9 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from almac.compiler.graph import CompileError
-from almac.compiler.onnx_model import Node
+from almac.compiler.onnx_model import MOST_ELEMENTS, Node
 
 __all__ = ["MOST_ELEMENTS", "fold_constants", "node_model", "run_functions", "run_model"]
-
-#: Elements that a tensor made while importing may have: no file makes the importer eat the machine's memory.
-MOST_ELEMENTS = 1 << 28
 
 #: Newest format of files whose operators are of opset 24 and below.
 _IR_VERSION = 10
@@ -52,13 +49,17 @@ def run_functions(nodes: Sequence[Node], opset: int, starts: Mapping[str, np.nda
 
 
 def _reference(nodes: Sequence[Node], opset: int, given: Mapping[str, np.ndarray]) -> np.ndarray:
-    graph = helper.make_graph(
-        [node.proto for node in nodes], "part", [_input(name, array.dtype) for name, array in given.items()],
-        [helper.make_tensor_value_info(nodes[-1].outputs[0], onnx.TensorProto.FLOAT, None)])
     try:
+        graph = helper.make_graph(
+            [node.proto for node in nodes], "part",
+            [_input(name, array.dtype, array.shape) for name, array in given.items()],
+            [onnx.ValueInfoProto(name=nodes[-1].outputs[0])])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+        _check_sizes(model)
         with np.errstate(all="ignore"):
-            evaluator = ReferenceEvaluator(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)]))
-            results: Any = evaluator.run(None, dict(given))
+            results: Any = ReferenceEvaluator(model).run(None, dict(given))
+    except CompileError:
+        raise
     except _ERRORS as error:
         # What the reference evaluator says about a node that is not as its operator demands.
         raise CompileError(f"cannot be computed ({error})") from None
@@ -104,6 +105,7 @@ def run_model(model: bytes, args: Sequence[np.ndarray]) -> np.ndarray:
     CompileError
         If the nodes are not as their operators demand.
     """
+    _check_growth(model, tuple(arg.shape for arg in args))
     try:
         session = _session(model)
         names = [item.name for item in session.get_inputs()]
@@ -116,12 +118,42 @@ def run_model(model: bytes, args: Sequence[np.ndarray]) -> np.ndarray:
 
 
 @lru_cache(maxsize=256)
+def _check_growth(model: bytes, shapes: tuple[tuple[int, ...], ...]) -> None:
+    """Refuse a model that makes large tensors of inputs of the given shapes, before it takes the memory for them."""
+    proto = onnx.load_from_string(model)
+    for value, shape in zip(proto.graph.input, shapes, strict=True):
+        value.CopyFrom(helper.make_tensor_value_info(value.name, value.type.tensor_type.elem_type, shape))
+    _check_sizes(proto)
+
+
+def _check_sizes(model: onnx.ModelProto) -> None:
+    try:
+        graph = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+    # A model that is not valid makes nothing; who runs it says why.
+    except Exception:
+        return
+    known = {value.name: [size.dim_value for size in value.type.tensor_type.shape.dim]
+             for value in (*graph.input, *graph.value_info, *graph.output)}
+    for node in graph.node:
+        if node.op_type == "OneHot":
+            # Inference does not know the one size that a number of the model gives.
+            depth = [numpy_helper.to_array(tensor) for tensor in graph.initializer if tensor.name == node.input[1]]
+            known[node.output[0]] = [*known.get(node.input[0], ()), *(int(size) for array in depth for size in array.flat)]
+    for shape in known.values():
+        if prod(shape) > MOST_ELEMENTS:
+            raise CompileError(f"makes a tensor of the shape {shape}; supported: {MOST_ELEMENTS} elements")
+
+
+@lru_cache(maxsize=256)
 def _session(model: bytes) -> Any:
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
+    # Many small models are kept, and each would have threads and an arena of its own.
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.enable_cpu_mem_arena = False
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
-def _input(name: str, dtype: np.dtype[Any]) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), None)
+def _input(name: str, dtype: np.dtype[Any], shape: Sequence[int] | None = None) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), shape)

@@ -1,6 +1,8 @@
 """Kernels, strides and pads of the model's operators."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,9 @@ from almac.compiler.graph import CompileError, SumPool
 from almac.compiler.onnx_model import Node
 
 __all__ = ["Window", "conv_window", "pool_window", "spatial_axes", "transposed_window", "window_counts"]
+
+#: Positions of an image, with pads: more than any array has room for, and few enough to count.
+_MOST_POSITIONS = 1 << 24
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,9 +83,9 @@ def window_counts(node: Node, op: SumPool, shape: tuple[int, ...], out: tuple[in
         before, after = op.pads[axis], op.pads[axis + 2]
         # Positions that count: the image, or the image and its pads, never what hangs over (ceil_mode).
         low, high = (-before, sizes[axis] + after) if padded else (0, sizes[axis])
-        taps = (np.arange(positions[axis])[:, None] * op.strides[axis] - before
-                + np.arange(op.kernel[axis]) * op.dilations[axis])
-        counts.append(((taps >= low) & (taps < high)).sum(axis=1))
+        first = np.arange(positions[axis]) * op.strides[axis] - before
+        begin, end = (np.clip(-((first - limit) // op.dilations[axis]), 0, op.kernel[axis]) for limit in (low, high))
+        counts.append(np.maximum(end - begin, 0))
     full = np.multiply.outer(*counts)
     if not full.all():
         raise CompileError("averages over windows outside the image")
@@ -105,6 +110,8 @@ def transposed_window(node: Node, shape: tuple[int, ...], kernel: tuple[int, ...
     extra = (0, 0, *(int(v) for v in node.attributes.get("output_padding", (0,) * rank)))[-2:]
     span = [d * (k - 1) + 1 for d, k in zip(dilations, kernel, strict=True)]
     pads = [int(v) for v in node.attributes.get("pads", (0,) * (2 * rank))]
+    if len(pads) != 2 * rank or len(node.attributes.get("output_shape", (0,) * rank)) < rank:
+        raise CompileError(f"pads = {pads}, or its output_shape, are not of {rank} axes")
     begin, end = [0, *pads[:rank]][-2:], [0, *pads[rank:]][-2:]
     auto = node.attributes.get("auto_pad", "NOTSET")
     wanted = node.attributes.get("output_shape")
@@ -124,6 +131,8 @@ def transposed_window(node: Node, shape: tuple[int, ...], kernel: tuple[int, ...
         begin, end = [0, 0], [0, 0]
     elif auto != "NOTSET":
         raise CompileError(f"auto_pad = {auto!r}; supported: NOTSET, VALID, SAME_UPPER, SAME_LOWER")
+    _check_room([(n - 1) * s + 1 for n, s in zip(sizes, strides, strict=True)], begin, end,
+                [s * (n - 1) + o + k for n, s, o, k in zip(sizes, strides, extra, span, strict=True)])
     index = np.arange(int(np.prod(shape)), dtype=np.int32).reshape(shape[0], *sizes)
     stuffed = np.full((shape[0], *((n - 1) * s + 1 for n, s in zip(sizes, strides, strict=True))), -1, np.int32)
     stuffed[:, ::strides[0], ::strides[1]] = index
@@ -160,6 +169,9 @@ def _window(node: Node, shape: tuple[int, ...], kernel: tuple[int, int]) -> Wind
     if len(given) != 2 * len(spatial):
         raise CompileError(f"pads = {given}; supported: two numbers for each of {len(spatial)} axes")
     if auto in ("SAME_UPPER", "SAME_LOWER"):
+        if dilations != (1, 1):
+            # The standard and onnxruntime, which has none or other ones, do not agree on these pads.
+            raise CompileError(f"auto_pad = {auto!r} with dilations = {list(dilations)}; supported: pads as numbers")
         totals = [max(0, (-(-n // s) - 1) * s + k - n)
                   for n, s, k in zip(size, strides, span, strict=True)]
         small = [total // 2 for total in totals]
@@ -185,5 +197,13 @@ def _window(node: Node, shape: tuple[int, ...], kernel: tuple[int, int]) -> Wind
             # A window that would begin in the padding behind the image is dropped.
             count -= (count - 1) * s >= n + before
         positions.append(count)
+    _check_room(size, begin, end, positions)
     return Window(kernel=kernel, strides=strides, dilations=dilations,
                   pads=(begin[0], begin[1], end[0], end[1]), shape=tuple(positions[-len(spatial):]))
+
+
+def _check_room(size: Sequence[int], begin: Sequence[int], end: Sequence[int], positions: Sequence[int]) -> None:
+    padded = [n + before + after for n, before, after in zip(size, begin, end, strict=True)]
+    if prod(padded) > _MOST_POSITIONS or prod(positions) > _MOST_POSITIONS:
+        raise CompileError(f"pads its input to {padded}, for {list(positions)} outputs; supported: {_MOST_POSITIONS} "
+                           "positions")

@@ -10,7 +10,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from almac.compiler.edges import HOST_WORK
-from almac.compiler.graph import Add, ChannelTable, Concat, Conv, Dequantize, Host, Move, Mul, Quantize, Requantize, Reshape, SumPool, Table
+from almac.compiler.graph import (
+    Add,
+    ChannelTable,
+    Concat,
+    Conv,
+    Dequantize,
+    Host,
+    Index,
+    Move,
+    Mul,
+    Quantize,
+    Requantize,
+    Reshape,
+    SumPool,
+    Table,
+)
 from almac.sim.convolve import convolve
 from almac.sim.golden import apply, folded
 from almac.sim.oracle import oracle_tensors
@@ -73,7 +88,7 @@ def compare_with_oracle(graph, model, inputs):
         got = apply(graph, plain, args)
         want = _oracle_value(graph, op.output, oracle)
         if want is None:
-            if any(isinstance(user, Concat | Move | Reshape | Table) for user in graph.users(op.output)):
+            if any(isinstance(user, Concat | Dequantize | Move | Reshape | Table) for user in graph.users(op.output)):
                 slack[op.output] = _bound(graph, op, known, slack, got, got)
             known[op.output] = folded(op, got) if isinstance(op, Quantize) else got
             continue
@@ -90,7 +105,7 @@ def compare_with_oracle(graph, model, inputs):
                 "expected": want[index].item(), "got": got[index].item(),
                 "differing": len(wrong), "of": int(got.size)}
             return result
-        if got.dtype == np.int8:
+        if got.dtype in (np.int8, np.uint8):
             result.near_ties += int((got != want).sum())
         known[op.output] = folded(op, want) if isinstance(op, Quantize) else want
     return result
@@ -160,6 +175,10 @@ def _bound(graph, op, known, slack, got, want):
             channel = np.arange(len(op.steps)).reshape(1, -1, *(1,) * (codes.ndim - 2))
             exact = op.steps[channel, codes]
             return _near_tie(exact, abs(exact) + 1, _FUNCTION_ROUNDINGS)
+        case Dequantize() if slack.get(op.inputs[0]) is not None:
+            error = slack[op.inputs[0]]
+            error = error if op.exact else error * _channels(op.scale, error)
+            return (error if op.move is None else Index(op.move.index).apply(error)).reshape(got.shape)
         case Dequantize() if graph.values[op.inputs[0]].kind == "acc":
             total, terms = _magnitude(graph.producer(op.inputs[0]), known, known[op.inputs[0]])
             size = total * _channels(op.scale, total) + np.abs(_channels(op.bias, total))

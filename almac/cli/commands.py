@@ -3,6 +3,8 @@
 import json as json_
 import shutil
 import tempfile
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -13,12 +15,13 @@ from almac.api import open_device
 from almac.boards.targets import DEFAULT, find, targets
 from almac.cli.doctor import examine
 from almac.cli.html import page
-from almac.cli.inputs import labels_of, load_inputs, random_inputs
+from almac.cli.inputs import labels_of, load_inputs, load_samples, random_inputs
 from almac.cli.main import app, console, emit_json
 from almac.cli.progress import bar
 from almac.cli.tables import print_report, print_verification
-from almac.compiler.build import Build, build
+from almac.compiler.build import build
 from almac.compiler.graph import CompileError
+from almac.compiler.onnx_model import save_proto
 from almac.compiler.program import Program
 from almac.report import report
 from almac.verify import LEVELS, verify
@@ -32,19 +35,21 @@ Where = Annotated[str, typer.Option("--device", help="sim, serial:PORT or tcp:HO
 
 @app.command("compile")
 def compile_(
-    model: Annotated[Path, typer.Argument(help="Quantized ONNX model.")],
+    model: Annotated[Path, typer.Argument(help="ONNX model, quantized or with --calib.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")],
     target: TargetName = DEFAULT,
-    calib: Annotated[Path | None, typer.Option(help="For float models; not in this version.")] = None,
-    quant: Annotated[Path | None, typer.Option(help="For float models; not in this version.")] = None,
+    calib: Annotated[Path | None, typer.Option(
+        help=".npz with samples of the inputs of a float model: it is quantized to INT8 first.")] = None,
+    quant: Annotated[Path | None, typer.Option(help="How to quantize; not in this version.")] = None,
     json: Json = False,
 ):
     """Compile a model to a program, and report what it will cost."""
-    if calib or quant:
-        raise CompileError("--calib and --quant are for float models; this version takes models that are "
-                           "quantized already (QuantizeLinear and DequantizeLinear)")
-    done = build(model, find(target).config)
-    _write(output, model, done.program)
+    if quant:
+        raise CompileError("--quant is not in this version: float models are quantized to plain INT8 (--calib)")
+    samples = None if calib is None else load_samples(calib)
+    with bar("calibration samples") if samples else nullcontext(None) as advance:
+        done = build(model, find(target).config, calibration=samples, **({"progress": advance} if advance else {}))
+    _write(output, done)
     summary = report(done.program)
     if json:
         emit_json(summary)
@@ -109,11 +114,11 @@ def verify_(
     if model.is_dir():
         program = Program.load(model)
         model = model / _MODEL
-        done = Build(graph=build(model, program.config).graph, program=program)
+        done = replace(build(model, program.config), program=program)
     else:
         done = build(model, find(target).config)
     if flip_bit is not None:
-        done = Build(graph=done.graph, program=_with_fault(done.program, flip_bit))
+        done = replace(done, program=_with_fault(done.program, flip_bit))
     program = done.program
     x = load_inputs(input_, program) if input_ else random_inputs(program, images)
     x = {name: batch[:images] for name, batch in x.items()}
@@ -162,8 +167,8 @@ def targets_(json: Json = False):
                                 "macs": target.config.macs} for target in known]})
         return
     for target in known:
-        print(f"{target.name:16} {target.description}; {target.config.macs} multiply-accumulates per cycle")
-    print("sim-LxRxC        any other lanes x rows x columns, 1 to 64 each")
+        print(f"{target.name:17} {target.description}; {target.config.macs} multiply-accumulates per cycle")
+    print("sim-LxRxC         any other lanes x rows x columns, 1 to 64 each; with -deep, deep memories")
 
 
 @app.command()
@@ -179,7 +184,7 @@ def doctor(json: Json = False):
     raise typer.Exit(0 if all(item["ok"] or not item["needed"] for item in findings) else 1)
 
 
-def _write(output, model, program):
+def _write(output, done):
     """Write the folder whole or not at all."""
     output = Path(output)
     if output.exists() and not output.is_dir():
@@ -187,9 +192,10 @@ def _write(output, model, program):
     output.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=f".{output.name}-", dir=output.parent))
     try:
-        program.save(partial)
-        shutil.copyfile(model, partial / _MODEL)
-        (partial / "report.json").write_text(json_.dumps(report(program), indent=2) + "\n")
+        done.program.save(partial)
+        # One file, with its external data in it.
+        save_proto(done.model, partial / _MODEL)
+        (partial / "report.json").write_text(json_.dumps(report(done.program), indent=2) + "\n")
         output.mkdir(exist_ok=True)
         for file in sorted(partial.iterdir()):
             file.replace(output / file.name)

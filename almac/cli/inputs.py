@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-__all__ = ["InputFileError", "labels_of", "load_inputs", "random_inputs"]
+__all__ = ["InputFileError", "labels_of", "load_inputs", "load_samples", "random_inputs"]
 
 _PICTURES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp"}
 
@@ -44,6 +44,19 @@ def load_inputs(path, program):
         return {_only(path, ports).name: _with_batch(data["x"], _only(path, ports))}
     raise InputFileError(f"{path} holds {', '.join(data.files)}; it must hold x, or an array for each of "
                          f"{', '.join(sorted(names))}")
+
+
+def load_samples(path):
+    """Arrays of an ``.npz``: ``x``, or one for each input of a model; labels ``y`` are none of them."""
+    path = Path(path)
+    if not path.exists():
+        raise InputFileError(f"{path} does not exist")
+    try:
+        data = np.load(path, allow_pickle=False)
+        arrays = {"x": data} if isinstance(data, np.ndarray) else {name: data[name] for name in data.files}
+    except (OSError, ValueError, EOFError) as error:
+        raise InputFileError(f"{path} is not NumPy data ({error})") from None
+    return {"x": arrays["x"]} if "x" in arrays else arrays
 
 
 def labels_of(path):

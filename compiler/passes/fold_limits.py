@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from almac.compiler.graph import Add, Concat, Graph, MaxPool, Mul, Op, Quantize, Requantize, Reshape, Table
+from almac.compiler.graph import Add, Concat, Graph, MaxPool, Move, Mul, Op, Quantize, Requantize, Reshape, Table
 
 __all__ = ["fold_limits"]
 
@@ -38,14 +38,18 @@ def fold_limits(graph: Graph) -> Graph:
             continue
         limits, first = _limits(op), folded.get(op.inputs[0])
         low, high = ranges.get(op.inputs[0], _CODES)
+        private = first is not None and graph.is_private(original.inputs[0])
         if limits is not None and limits[0] <= low and high <= limits[1]:
-            same[op.output] = op.inputs[0]
-            del folded[op.output]
-        elif first is not None and graph.is_private(original.inputs[0]):
-            merged = _merged(first, op, limits)
-            if merged is not None:
-                del folded[first.output]
-                folded[op.output] = merged
+            merged = replace(first, output=op.output) if private and first is not None else None
+            if merged is None:
+                same[op.output] = op.inputs[0]
+                del folded[op.output]
+        else:
+            merged = _merged(first, op, limits) if private and first is not None else None
+        if merged is not None and first is not None:
+            # The last name is the one that the model gives to the codes.
+            del folded[first.output]
+            folded[op.output] = merged
     return graph.with_ops(folded.values())
 
 
@@ -61,6 +65,9 @@ def _range(op: Op, inputs: list[tuple[int, int]]) -> tuple[int, int]:
             return min(table), max(table)
         case MaxPool() | Reshape() | Concat():
             return min(low for low, _ in inputs), max(high for _, high in inputs)
+        case Move(move=move):
+            pads = [move.pad] if (move.index < 0).any() else []
+            return min([inputs[0][0], *pads]), max([inputs[0][1], *pads])
     return _CODES
 
 

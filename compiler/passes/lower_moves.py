@@ -40,6 +40,8 @@ def lower_moves(graph: Graph) -> Graph:
 
 
 def _lowered(graph: Graph, op: Move) -> Conv | SumPool | None:
+    if not all(1 <= len(graph.values[name].shape) <= 3 for name in (*op.inputs, op.output)):
+        return None
     shape = _image(graph.values[op.inputs[0]].shape)
     index = op.move.index.reshape(_image(op.move.index.shape))
     valid = index >= 0

@@ -8,7 +8,7 @@ import pytest
 
 import almac
 from almac.boards.targets import find
-from almac.compiler.build import Build, build
+from almac.compiler.build import build
 from almac.hdl.config import ArrayConfig
 from almac.host.device import Device
 from almac.host.errors import IdentityError
@@ -58,7 +58,7 @@ def test_a_flipped_weight_is_found_in_its_layer(layer, digits):
     """Case U08."""
     x, _ = digits
     compiled = build(DIGITS, find("sim-16x16x1").config)
-    faulty = Build(graph=compiled.graph, program=compiled.program.flip_bit(layer))
+    faulty = replace(compiled, program=compiled.program.flip_bit(layer))
     result = verify(faulty, DIGITS, {"image": x[:4]}, "program")
     assert not result.equal
     assert result.first_difference["layer"] == layer
@@ -134,6 +134,6 @@ def test_predicted_cycles_are_of_the_program_that_runs(digits):
     compiled = build(DIGITS, find("sim-16x16x1").config)
     program = compiled.program
     ends = (*program.ends[:-1], program.ends[-1] + 1)
-    wrong = Build(graph=compiled.graph, program=replace(program, ends=ends))
+    wrong = replace(compiled, program=replace(program, ends=ends))
     with almac.open_device("sim", program, timeout=600) as device:
         assert not verify(wrong, DIGITS, {"image": x[:1]}, "rtl", device=device).equal
