@@ -48,6 +48,10 @@ class Builder:
 
     def emit(self, op: Op, value: Value) -> None:
         """Add an op; ``value`` is what it makes."""
+        if op.output in self.values:
+            raise CompileError(f"two tensors would be called {op.output!r}; rename the one of the model")
+        if value.kind != "real" and not value.shape:
+            raise CompileError("makes one number for each image; supported on the array: a vector; reshape it")
         self.ops.append(op)
         self.values[op.output] = value
 

@@ -8,17 +8,16 @@ import numpy as np
 
 from almac.compiler.builder import Builder, bipolar_of, requantized
 from almac.compiler.elementwise import add, multiply, sign_table, tables
-from almac.compiler.graph import ChannelTable, Concat, Index, Table, Value
+from almac.compiler.graph import ChannelTable, Concat, Table, Value
 from almac.compiler.linear import Linear
 from almac.compiler.onnx_model import Model
-from almac.compiler.scales import exact_code
 from almac.compiler.states import Chain, Codes, Joined, Moved, Product, State, Sum
 
 __all__ = ["close"]
 
 
-def close(graph: Builder, model: Model, states: Mapping[str, State], state: State, value: Value, name: str, source: str,
-          *, bipolar: bool = False) -> str:
+def close(graph: Builder, model: Model, states: Mapping[str, State], state: State, value: Value, name: str,
+          source: str, *, bipolar: bool = False) -> str:
     """Emit the ops that make ``state`` codes of ``value``, without its shape, called ``name``; their name.
 
     ``name`` is not needed where the codes exist already. With ``bipolar`` the codes are signs.
@@ -52,9 +51,9 @@ def close(graph: Builder, model: Model, states: Mapping[str, State], state: Stat
                 names.append(part.name if same else close(graph, model, states, part, value, f"{name}/{k}", source))
             shapes = [graph.values[part].shape for part in names]
             joined = (*shapes[0][:axis], sum(shape[axis] for shape in shapes), *shapes[0][axis + 1:])
-            graph.emit(Concat(inputs=tuple(names), output=name, source=source, axis=axis), replace(value, shape=joined))
-        case Moved(state=inner, node=node, move=move):
+            graph.emit(Concat(inputs=tuple(names), output=name, source=source, axis=axis),
+                       replace(value, shape=joined))
+        case Moved(state=inner, motion=motion):
             before = close(graph, model, states, inner, value, f"{name}/before", source)
-            pad = exact_code(move.pad, value.scale, value.zero_point)
-            graph.move(before, name, Index(move.index, pad), node.name, node.op)
+            graph.move(before, name, motion.of_codes(value.scale, value.zero_point), motion.node.name, motion.node.op)
     return name

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from almac.compiler.elementwise import FUNCTIONS
 from almac.compiler.graph import Dequantize, Graph, Host, Op, Quantize
+from almac.compiler.messages import FUNCTIONS
 from almac.compiler.moves import MOVES
 
 __all__ = ["EMPTY", "HOST_WORK", "Edges", "edges_of", "where"]
@@ -11,15 +11,15 @@ __all__ = ["EMPTY", "HOST_WORK", "Edges", "edges_of", "where"]
 #: What the host may compute beside the array. Convolutions and matrix products are not among them: a network
 #: whose work the host would do is not compiled in silence.
 HOST_WORK = {
-    *FUNCTIONS, *MOVES, "And", "ArgMax", "ArgMin", "BatchNormalization", "BipolarQuant", "Cast", "Concat", "Dropout", "Equal",
-    "Greater", "GreaterOrEqual", "Hardmax", "Identity", "LRN", "Less", "LessOrEqual", "LogSoftmax", "LpNormalization",
-    "NonMaxSuppression", "Not", "Or", "QuantizeLinear", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum",
-    "Shape", "Softmax", "Sum", "TopK", "Where",
+    *FUNCTIONS, *MOVES, "And", "ArgMax", "ArgMin", "BatchNormalization", "BipolarQuant", "Cast", "Concat",
+    "Dropout", "Equal", "Greater", "GreaterOrEqual", "Hardmax", "Identity", "LRN", "Less", "LessOrEqual",
+    "LogSoftmax", "LpNormalization", "NonMaxSuppression", "Not", "Or", "QuantizeLinear", "ReduceL2", "ReduceMax",
+    "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "Shape", "Softmax", "Sum", "TopK", "Where",
 }
 
 #: Not named behind a node that is: they would do behind one that is quantized.
-_QUIET = {"Add", "BatchNormalization", "Cast", "Clip", "Concat", "DequantizeLinear", "Div", "Dropout", "Identity", "MaxPool", "Mul",
-          "QuantizeLinear", "Relu", "Shape", "Softmax", "Sub", "Sum", *MOVES}
+_QUIET = {"Add", "BatchNormalization", "Cast", "Clip", "Concat", "DequantizeLinear", "Div", "Dropout", "Identity",
+          "MaxPool", "Mul", "QuantizeLinear", "Relu", "Shape", "Softmax", "Sub", "Sum", *MOVES}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +30,8 @@ class Edges:
     after: tuple[Host, ...]
     problems: tuple[tuple[Op, str], ...]
 
+
+_BETWEEN = "the host computes only before the first layer and behind the last one"
 
 #: Nothing but quantizers and dequantizers.
 EMPTY = Edges(before=(), after=(), problems=())
@@ -43,9 +45,11 @@ def edges_of(graph: Graph) -> Edges:
         if isinstance(op, Host) and behind & {*op.inputs}:
             behind.add(op.output)
     for op in reversed(graph.ops):
-        if isinstance(op, Quantize) and op.inputs[0] in behind or op.output in returning:
+        if (isinstance(op, Quantize) and op.inputs[0] in behind) or op.output in returning:
             returning |= {*op.inputs} & behind
-    before, after, problems = [], [], []
+    before: list[Host] = []
+    after: list[Host] = []
+    problems: list[tuple[Op, str]] = []
     named: set[str] = set()
     for op in graph.ops:
         if not isinstance(op, Host):
@@ -56,7 +60,8 @@ def edges_of(graph: Graph) -> Edges:
         elif follows or op.kind not in HOST_WORK or op.output in returning:
             # What has no reason is read by a node that has one.
             if op.reason:
-                problems.append((op, op.reason))
+                between = op.kind in HOST_WORK and not follows
+                problems.append((op, f"{op.reason}; {_BETWEEN}" if between else op.reason))
                 named.add(op.output)
         else:
             (after if op.output in behind else before).append(op)

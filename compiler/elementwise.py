@@ -32,7 +32,7 @@ def add(state: Sum, value: Value, common: dict[str, Any]) -> Add:
                            f"2**{_MOST_LEFT}; quantize both with similar scales")
     offset = -((a.zero_point << left) * a_multiplier + b.zero_point * b_multiplier)
     return Add(inputs=(a.name, b.name), multipliers=(a_multiplier, b_multiplier), left=left, offset=offset,
-               shift=b_shift, **_limits(state, value), **common)
+               shift=b_shift, **common, **_limits(state, value))
 
 
 def multiply(state: Product, value: Value, common: dict[str, Any]) -> Mul:
@@ -41,7 +41,7 @@ def multiply(state: Product, value: Value, common: dict[str, Any]) -> Mul:
         scale = np.float32(state.a.scale) * np.float32(state.b.scale)
     multiplier, shift = _fixed(scale / np.float32(value.scale))
     return Mul(inputs=(state.a.name, state.b.name), zero_points=(state.a.zero_point, state.b.zero_point),
-               multiplier=multiplier, shift=shift, **_limits(state, value), **common)
+               multiplier=multiplier, shift=shift, **common, **_limits(state, value))
 
 
 def _fixed(scale: np.float32) -> tuple[int, int]:
@@ -52,9 +52,10 @@ def _fixed(scale: np.float32) -> tuple[int, int]:
     return int(multiplier[0]), int(shift[0])
 
 
-def _limits(state: Sum | Product, value: Value) -> dict[str, int]:
+def _limits(state: Sum | Product, value: Value) -> dict[str, Any]:
     low, high = (code_of(limit, value.scale, value.zero_point) for limit in (state.low, state.high))
-    return {"zero_point": value.zero_point, "low": max(low, value.low), "high": max(min(high, value.high), value.low)}
+    return {"zero_point": value.zero_point, "low": max(low, value.low),
+            "high": max(min(high, value.high), value.low)}
 
 
 def chain(node: Node, inputs: list[State], shape: tuple[int, ...]) -> Chain:
@@ -85,7 +86,8 @@ def chain(node: Node, inputs: list[State], shape: tuple[int, ...]) -> Chain:
     # Each node once, in the order of the model.
     nodes = {before.name: before for chain in chains for before in chain.nodes}
     starts = {start for chain in chains for start in chain.starts}
-    return Chain(codes=chains[0].codes, starts=tuple(sorted(starts)), nodes=(*nodes.values(), node), channels=channels)
+    return Chain(codes=chains[0].codes, starts=tuple(sorted(starts)), nodes=(*nodes.values(), node),
+                 channels=channels)
 
 
 def tables(state: Codes | Chain, value: Value, model: Model, constants: Mapping[str, np.ndarray], channels: int,
@@ -120,18 +122,20 @@ def _real(state: Codes | Chain, model: Model, constants: Mapping[str, np.ndarray
     codes = state if isinstance(state, Codes) else state.codes
     steps = np.arange(-128, 128, dtype=np.int64) - codes.zero_point
     # Dequantization is in float32, whatever follows.
-    real = (steps.astype(np.float32) * np.float32(codes.scale)).astype(kind)
+    real: np.ndarray = (steps.astype(np.float32) * np.float32(codes.scale)).astype(kind)
     if not isinstance(state, Chain):
         return real
     with np.errstate(all="ignore"):
         if not state.channels:
-            real = run_functions(state.nodes, model.opset, dict.fromkeys(state.starts, real), constants)
+            numbers = {name: array.reshape(()) if array.size == 1 else array for name, array in constants.items()}
+            real = run_functions(state.nodes, model.opset, dict.fromkeys(state.starts, real), numbers)
             if real.shape != steps.shape:
                 raise CompileError(f"makes {list(real.shape)} of {list(steps.shape)}; supported: functions of each "
                                    "element")
             return real
         # An image of one position for each code; constants are broadcast along its channels.
-        rank = max((constants[name].ndim for node in state.nodes for name in node.inputs if name in constants), default=2)
-        image = np.broadcast_to(real.reshape(-1, 1), (256, channels)).reshape(256, channels, *(1,) * max(rank - 1, 0))
+        used = [constants[name].ndim for node in state.nodes for name in node.inputs if name in constants]
+        places = (1,) * max(max(used, default=2) - 1, 0)
+        image = np.broadcast_to(real.reshape(-1, 1), (256, channels)).reshape(256, channels, *places)
         made = run_functions(state.nodes, model.opset, dict.fromkeys(state.starts, image), constants)
         return made.reshape(256, channels).T

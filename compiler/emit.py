@@ -64,7 +64,8 @@ def emit(schedule: Schedule, graph: Graph) -> Program:
     images = {Space.COMMAND: commands.reshape(-1, 4), Space.TABLE: _table_image(tables)}
     _check_room(Space.COMMAND, len(images[Space.COMMAND]), config, "commands")
     for space in _STREAMED:
-        images[space] = np.concatenate([part.words[space] for part in contents]) if contents else \
+        parts = [part.words[space] for part in contents]
+        images[space] = np.concatenate(_once(parts)[0] if resident else parts) if contents else \
             np.zeros((0, -(-words_of(space, config)[0] // 8)), np.uint8)
     uploads = () if resident else tuple(_uploads(contents, at))
 
@@ -164,10 +165,10 @@ def _place(tiles: list[Tile], contents: list[_Contents], config: ArrayConfig,
            ) -> tuple[list[dict[Space, int]], bool]:
     """Address of every tile's words, and whether all of them stay on the device."""
     sizes = {space: [len(part.words[space]) for part in contents] for space in _STREAMED}
-    resident = all(sum(sizes[space]) <= words_of(space, config)[1] for space in _STREAMED)
+    once = {space: _once([part.words[space] for part in contents]) for space in _STREAMED}
+    resident = all(sum(map(len, kept)) <= words_of(space, config)[1] for space, (kept, _) in once.items())
     if resident:
-        return [{space: sum(sizes[space][:index]) for space in _STREAMED}
-                for index in range(len(tiles))], True
+        return [{space: starts[index] for space, (_, starts) in once.items()} for index in range(len(tiles))], True
     for space in _STREAMED:
         half = words_of(space, config)[1] // 2
         for tile, size in zip(tiles, sizes[space], strict=True):
@@ -178,6 +179,19 @@ def _place(tiles: list[Tile], contents: list[_Contents], config: ArrayConfig,
                     f"{space.name.lower()}_depth is at least {2 * size}")
     return [{space: index % 2 * (words_of(space, config)[1] // 2) for space in _STREAMED}
             for index in range(len(tiles))], False
+
+
+def _once(parts: list[np.ndarray]) -> tuple[list[np.ndarray], list[int]]:
+    """Words without repetitions, and where those of each part begin: layers may share their weights."""
+    starts: dict[bytes, int] = {}
+    kept: list[np.ndarray] = []
+    size = 0
+    for part in parts:
+        if part.tobytes() not in starts:
+            starts[part.tobytes()] = size
+            kept.append(part)
+            size += len(part)
+    return kept, [starts[part.tobytes()] for part in parts]
 
 
 def _uploads(contents: list[_Contents], at: list[dict[Space, int]]) -> list[Upload]:

@@ -1,9 +1,9 @@
 """The compiler's graph: immutable, integer, in execution order, executable by the golden model.
 
-Arithmetic is that of the device: every activation is a signed 8-bit code (a ``uint8`` tensor of the
-model is stored as its code minus 128), every weight a sum of ternary planes with integer group
-scales, every accumulator exact. Only :class:`Quantize`, :class:`Dequantize` and :class:`Host` know real numbers; they run on
-the host. The golden model runs all of them, wherever they stand; a program has them at its edges only.
+Arithmetic is that of the device: every activation is a signed 8-bit code (a ``uint8`` tensor of the model is stored
+as its code minus 128), every weight a sum of ternary planes with integer group scales, every accumulator exact. Only
+:class:`Quantize`, :class:`Dequantize` and :class:`Host` know real numbers; they run on the host. The golden model
+runs all of them, wherever they stand; a program has them at its edges only.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,8 @@ import numpy as np
 
 __all__ = [
     "Add", "ChannelTable", "CompileError", "Concat", "Conv", "Dequantize", "Fold", "Graph", "Host", "Index",
-    "MaxPool", "Move", "Mul", "Op", "Planes", "Pool", "Quantize", "Requantize", "Reshape", "SumPool", "Table", "Value", "verify",
+    "MaxPool", "Move", "Mul", "Op", "Planes", "Pool", "Quantize", "Requantize", "Reshape", "SumPool", "Table",
+    "Value", "verify",
 ]
 
 
@@ -75,7 +76,7 @@ class Index:
         return self.index.size == count and np.array_equal(self.index.reshape(-1), np.arange(count))
 
     def after(self, first: "Index") -> "Index | None":
-        """This one behind ``first``; None if they pad with different codes."""
+        """Both in one, ``first`` before this one; None if they pad with different codes."""
         pads = {item.pad for item in (first, self) if (item.index < 0).any()}
         if len(pads) > 1:
             return None

@@ -12,7 +12,7 @@ from almac.compiler.graph import CompileError, Host, Value
 from almac.compiler.linear import Linear
 from almac.compiler.messages import GENERIC, shape_text
 from almac.compiler.onnx_model import Model, Node
-from almac.compiler.onnx_run import MOST_ELEMENTS, node_model, run_model
+from almac.compiler.onnx_run import MOST_ELEMENTS, check_model, node_model, run_model
 from almac.compiler.states import Codes, Real, State, Weight
 
 __all__ = ["HostWork"]
@@ -124,12 +124,16 @@ class HostWork:
         return value
 
     def _emit(self, node: Node, nodes: Sequence[onnx.NodeProto], opset: int, given: Mapping[str, str],
-              constants: Mapping[str, np.ndarray], name: str, reason: str, shape: tuple[int, ...] | None = None) -> Real:
+              constants: Mapping[str, np.ndarray], name: str, reason: str,
+              shape: tuple[int, ...] | None = None) -> Real:
         args = [self._zeros(value) for value in given.values()]
         model = node_model(nodes, opset, {key: arg.dtype for key, arg in zip(given, args, strict=True)}, constants,
                            name)
         info = self._model.tensors.get(name)
         sizes: tuple[int | None, ...] = info.shape if info else (None,) if shape is None else (1, *shape)
+        if any(arg.dtype != np.float32 for arg in args):
+            # Shapes can be inferred of operators that do not take these types.
+            check_model(model)
         if any(size is None for size in sizes):
             if sum(arg.size for arg in args) > _MOST_TRIED:
                 raise CompileError("makes a tensor of unknown shape")

@@ -24,11 +24,11 @@ from almac.compiler.moves import MOVES, broadcast, moves_of
 from almac.compiler.onnx_model import Model, Node, Source, load
 from almac.compiler.onnx_run import fold_constants
 from almac.compiler.quantizers import parameters
-from almac.compiler.scales import exact_code
 from almac.compiler.states import (
     Chain,
     Codes,
     Joined,
+    Motion,
     Moved,
     Product,
     Real,
@@ -43,12 +43,14 @@ __all__ = ["import_model"]
 
 #: Operators on constants that are computed while importing.
 _ON_CONSTANTS = {
-    "Abs", "Add", "Cast", "Ceil", "Clip", "Concat", "ConstantOfShape", "Div", "Equal", "Exp", "Flatten", "Floor", "Gather",
-    "Identity", "Log", "Max", "Min", "Mod", "Mul", "Neg", "Pow", "Reciprocal", "ReduceProd", "Reshape", "Round",
+    "Abs", "Add", "Cast", "Ceil", "Clip", "Concat", "ConstantOfShape", "Div", "Equal", "Exp", "Flatten", "Floor",
+    "Gather", "Identity", "Log", "Max", "Min", "Mod", "Mul", "Neg", "Pow", "Reciprocal", "ReduceProd", "Reshape", "Round",
     "Sign", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Transpose", "Unsqueeze", "Where",
 }
 
 _CHANNEL_AFFINE = {"Add", "BatchNormalization", "Div", "Mul", "Sub"}
+
+_PRODUCTS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
 
 #: Sums, maxima and averages over windows or whole images.
 _AVERAGES = {"AveragePool", "GlobalAveragePool", "ReduceMean", "ReduceSum"}
@@ -117,6 +119,8 @@ class _Importer:
             try:
                 result = self._on_array(node, inputs)
             except CompileError as error:
+                if node.op == "QuantizeLinear" and isinstance(inputs[0], Real) and inputs[0].dtype not in _REALS:
+                    raise
                 return self.host.lower(node, inputs, str(error))
         except CompileError as error:
             self.problems.append(f"{self.host.where(node)}: {error}")
@@ -159,7 +163,7 @@ class _Importer:
                 kept = replace(node, outputs=(f"{name}/kept",), attributes={**node.attributes, "keepdims": 1})
                 channels, rows, _ = self._shape(x)
                 index = np.arange(channels * rows, dtype=np.int32).reshape(channels, rows)
-                return self._moved(node, self._on_array(kept, inputs), index, 0.0, name)
+                return self._moved(Motion(node=node, index=index, pad=0.0), self._on_array(kept, inputs), name)
             case op, [Codes() as x, *_] if op in _MAXIMA:
                 return self._max_pool(node, x, inputs)
             case "Clip", [Codes(real=False) as x, *_]:
@@ -184,6 +188,8 @@ class _Importer:
 
     def _on_codes(self, node: Node, inputs: list[State]) -> State:
         """A node on codes that have been dequantized."""
+        if node.op not in _PRODUCTS:
+            inputs = [state.real() if isinstance(state, Weight) else state for state in inputs]
         match node.op, inputs:
             case "Conv", [Codes() as x, Weight() as weight, *rest]:
                 return _biased(convolution(node, x, weight, self._shape(x)), rest)
@@ -194,13 +200,15 @@ class _Importer:
                 return matrix_product(node, x, weight, self._shape(x), rest)
             case "Gemm" | "MatMul", [Codes(), Codes(), *_]:
                 raise CompileError("multiplies two tensors of the model; supported: one of them constant")
-            case "Conv" | "ConvTranspose" | "Gemm" | "MatMul", _:
+            case op, _ if op in _PRODUCTS:
                 raise CompileError("its weights are not quantized; supported: integer weights behind "
                                    "DequantizeLinear; quantize the model first")
             case "Add" | "Sub", [Codes() as a, Codes() as b]:
-                return Sum(**self._pair(node, a, b), sign=1 if node.op == "Add" else -1)
+                a, b = self._pair(node, a, b)
+                return Sum(a=a, b=b, sign=1 if node.op == "Add" else -1)
             case "Mul", [Codes() as a, Codes() as b] if a != b:
-                return Product(**self._pair(node, a, b))
+                a, b = self._pair(node, a, b)
+                return Product(a=a, b=b)
             case op, [Codes() as x, *_] if op in _AVERAGES:
                 return self._average_pool(node, x, inputs)
             case op, [Codes() as x, *rest] if op in _CHANNEL_AFFINE and _of_channels(op, rest, self._shape(x)):
@@ -264,10 +272,12 @@ class _Importer:
         """Quantize a tensor of the host, and bring the codes into the layout that the model wants."""
         steps = [f"{name}/{k}" for k in range(len(state.moves))] + [name]
         self.graph.emit(
-            Quantize(inputs=(state.name,), output=steps[0], source=source, exact=exact, low=value.low, high=value.high),
+            Quantize(inputs=(state.name,), output=steps[0], source=source, exact=exact, low=value.low,
+                     high=value.high),
             replace(value, shape=self.graph.values[state.name].shape))
-        for (node, move), before, after in zip(state.moves, steps, steps[1:], strict=False):
-            self.graph.move(before, after, Index(move.index, exact_code(move.pad, value.scale, value.zero_point)), node.name, node.op)
+        for motion, before, after in zip(state.moves, steps, steps[1:], strict=False):
+            self.graph.move(before, after, motion.of_codes(value.scale, value.zero_point), motion.node.name,
+                            motion.node.op)
 
     # Operators that change no code, or add codes up.
 
@@ -319,7 +329,7 @@ class _Importer:
         return (len(self._shape(inputs[0])) == 3 and not node.integer("keepdims", 1)
                 and self._axes(node, inputs) == [3])
 
-    def _pair(self, node: Node, a: Codes, b: Codes) -> dict[str, Codes]:
+    def _pair(self, node: Node, a: Codes, b: Codes) -> tuple[Codes, Codes]:
         """Both operands in the shape of the result."""
         shapes = self._shape(a), self._shape(b)
         if len(shapes[0]) != len(shapes[1]):
@@ -328,13 +338,11 @@ class _Importer:
             target = np.broadcast_shapes(*shapes)
         except ValueError:
             raise CompileError(f"joins the shapes {shapes[0]} and {shapes[1]}, which do not fit") from None
-        pair = {}
+        pair = []
         for key, codes, shape in zip("ab", (a, b), shapes, strict=True):
-            if shape != target:
-                name = f"{node.outputs[0]}/{key}"
-                codes = self.graph.moved(codes, name, Index(broadcast(shape, target)), node.name, "Expand")
-            pair[key] = codes
-        return pair
+            name, move = f"{node.outputs[0]}/{key}", Index(broadcast(shape, target))
+            pair.append(codes if shape == target else self.graph.moved(codes, name, move, node.name, "Expand"))
+        return pair[0], pair[1]
 
     def _move(self, node: Node, state: State, inputs: list[State]) -> State:
         """An operator that moves data: at once if there are codes, else as soon as there are."""
@@ -345,22 +353,26 @@ class _Importer:
         else:
             raise CompileError(reason(node, inputs))
         indices, pad = moves_of(node, self.model.opset, shape, inputs, self.model.batch)
-        results = [self._moved(node, state, index, pad, name)
+        results = [self._moved(Motion(node=node, index=index, pad=pad), state, name)
                    for index, name in zip(indices, node.outputs, strict=True)]
         return results if len(results) > 1 else results[0]
 
-    def _moved(self, node: Node, state: State, index: np.ndarray, pad: float, name: str) -> State:
+    def _moved(self, motion: Motion, state: State, name: str) -> State:
+        node, shape = motion.node, motion.index.shape
         match state:
             case Codes():
-                value = replace(self.graph.values[state.name], scale=state.scale, zero_point=state.zero_point)
-                pad = pad if state.real else (pad - 128 * state.unsigned - state.zero_point) * state.scale
-                return self.graph.moved(state, name, Index(index, exact_code(pad, value.scale, value.zero_point)), node.name, node.op)
+                if not state.real:
+                    # It pads with codes.
+                    real = (motion.pad - 128 * state.unsigned - state.zero_point) * state.scale
+                    motion = replace(motion, pad=real)
+                move = motion.of_codes(state.scale, state.zero_point)
+                return self.graph.moved(state, name, move, node.name, node.op)
             case Real():
-                return replace(state, shape=index.shape, moves=(*state.moves, (node, Index(index, pad))))
-            case Linear() if index.shape[0] == state.shape[0] and not {*state.shape[1:], *index.shape[1:]} - {1}:
-                return replace(state, shape=index.shape)
+                return replace(state, shape=shape, moves=(*state.moves, motion))
+            case Linear() if shape[0] == state.shape[0] and not {*state.shape[1:], *shape[1:]} - {1}:
+                return replace(state, shape=shape)
             case _:
-                return Moved(state=state, node=node, move=Index(index, pad))
+                return Moved(state=state, motion=motion)
 
     def _concat(self, node: Node, inputs: list[State]) -> State:
         kinds = (Codes, Chain, Linear, Sum, Product, Joined, Moved)
@@ -391,8 +403,8 @@ class _Importer:
                 return self._shape(a)
             case Chain(codes=codes):
                 return self._shape(codes)
-            case Moved(move=move):
-                return move.index.shape
+            case Moved(motion=motion):
+                return motion.index.shape
             case Joined(parts=parts, axis=axis):
                 shapes = [self._shape(part) for part in parts]
                 return (*shapes[0][:axis], sum(shape[axis] for shape in shapes), *shapes[0][axis + 1:])
@@ -427,7 +439,8 @@ def _of_channels(op: str, constants: list[State], shape: tuple[int, ...]) -> boo
     if op == "BatchNormalization":
         return True
     return all(isinstance(constant, np.ndarray) and constant.size == shape[0] > 1
-               and constant.ndim >= len(shape) and constant.shape[-len(shape)] == shape[0] for constant in constants)
+               and constant.ndim >= len(shape) and constant.shape[-len(shape)] == shape[0]
+               for constant in constants)
 
 
 def _codes(name: str, value: Value, *, real: bool) -> Codes:

@@ -29,7 +29,7 @@ def invalid(problems: list[str]) -> CompileError:
 def reason(node: Node, inputs: list[State]) -> str:
     """Why ``node`` does not fit what it reads, and what to do."""
     if node.op in _TAILS:
-        return "belongs on the host, which computes only before and after the array; cut the model before it"
+        return "belongs on the host; cut the model before it"
     if "." in node.op:
         return ("is of a domain that is not ONNX's own; convert the model to QuantizeLinear and "
                 "DequantizeLinear (qonnx-convert --output-style qcdq for QONNX)")

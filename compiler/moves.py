@@ -17,8 +17,8 @@ __all__ = ["MOVES", "broadcast", "moves_of"]
 MOVES = {"DepthToSpace", "Expand", "Flatten", "Gather", "Pad", "Reshape", "Resize", "Slice", "SpaceToDepth", "Split",
          "Squeeze", "Tile", "Transpose", "Unsqueeze", "Upsample"}
 
-#: Numbers of elements that float32 holds exactly.
-_MOST_ELEMENTS = 1 << 24
+#: Elements of a tensor that is moved: few enough for float32 to number them exactly.
+_MOST_ELEMENTS = 1 << 23
 
 _NAME = "elements"
 _PAD = "pad"

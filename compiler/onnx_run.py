@@ -14,7 +14,7 @@ from onnx.reference import ReferenceEvaluator
 from almac.compiler.graph import CompileError
 from almac.compiler.onnx_model import MOST_ELEMENTS, Node
 
-__all__ = ["MOST_ELEMENTS", "fold_constants", "node_model", "run_functions", "run_model"]
+__all__ = ["MOST_ELEMENTS", "check_model", "fold_constants", "node_model", "run_functions", "run_model"]
 
 #: Newest format of files whose operators are of opset 24 and below.
 _IR_VERSION = 10
@@ -117,6 +117,21 @@ def run_model(model: bytes, args: Sequence[np.ndarray]) -> np.ndarray:
     return np.asarray(results[0])
 
 
+def check_model(model: bytes) -> None:
+    """Let onnxruntime read a model of :func:`node_model`, without running it.
+
+    Raises
+    ------
+    CompileError
+        If its operators do not take these types.
+    """
+    try:
+        _session(model)
+    # Its exceptions have no common type.
+    except Exception as error:
+        raise CompileError(f"cannot be computed ({' '.join(str(error).split())})") from None
+
+
 @lru_cache(maxsize=256)
 def _check_growth(model: bytes, shapes: tuple[tuple[int, ...], ...]) -> None:
     """Refuse a model that makes large tensors of inputs of the given shapes, before it takes the memory for them."""
@@ -142,6 +157,21 @@ def _check_sizes(model: onnx.ModelProto) -> None:
     for shape in known.values():
         if prod(shape) > MOST_ELEMENTS:
             raise CompileError(f"makes a tensor of the shape {shape}; supported: {MOST_ELEMENTS} elements")
+
+
+def check_model(model: bytes) -> None:
+    """Let onnxruntime read a model of :func:`node_model`, without running it.
+
+    Raises
+    ------
+    CompileError
+        If its operators do not take these types.
+    """
+    try:
+        _session(model)
+    # Its exceptions have no common type.
+    except Exception as error:
+        raise CompileError(f"cannot be computed ({' '.join(str(error).split())})") from None
 
 
 @lru_cache(maxsize=256)

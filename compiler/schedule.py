@@ -104,7 +104,7 @@ def schedule(graph: Graph, config: ArrayConfig) -> Schedule:
         table = None if isinstance(op, Table) else _private_table(graph, output.output)
         target = output.output if table is None else table.output
         why = _refusal(graph, op, follower, config)
-        if isinstance(op, Quantize):
+        if isinstance(op, Quantize) and why is None:
             place(op.output)
         elif isinstance(op, Reshape) and why is None:
             aliases[op.output] = aliases.get(op.inputs[0], op.inputs[0])
@@ -155,6 +155,8 @@ def unsupported(graph: Graph, problems: list[tuple[Op, str]]) -> CompileError:
 def _refusal(graph: Graph, op: Op, follower: Requantize | None, config: ArrayConfig) -> str | None:
     """Why the device cannot run ``op``, and what to do; None if it can."""
     shapes = [graph.values[name].shape for name in (*op.inputs, op.output)]
+    if isinstance(op, Quantize | Move | Reshape) and any(len(shape) > 3 for shape in shapes):
+        return f"has the shape {max(shapes, key=len)}; supported on the array: vectors, signals and images"
     match op:
         case Quantize():
             return None

@@ -7,22 +7,42 @@ import numpy as np
 
 from almac.compiler.graph import CompileError, Index, Value
 from almac.compiler.onnx_model import Node
+from almac.compiler.scales import exact_code
 
-__all__ = ["Chain", "Codes", "Joined", "Moved", "Product", "Real", "State", "Sum", "Unsupported", "Weight"]
+__all__ = ["Chain", "Codes", "Joined", "Motion", "Moved", "Product", "Real", "State", "Sum", "Unsupported", "Weight"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Motion:
+    """What an operator that moves data does: as an :class:`Index`, but padding with a real number."""
+
+    node: Node
+    index: np.ndarray
+    pad: float
+
+    def of_codes(self, scale: float, zero_point: int) -> Index:
+        """The same for codes.
+
+        Raises
+        ------
+        CompileError
+            If no code stands for the padding.
+        """
+        return Index(self.index, exact_code(self.pad, scale, zero_point))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Real:
     """A tensor that is not quantized: an input of the model, or what the host has made.
 
-    ``name`` is its value in the graph. ``moves`` are what layout operators have done to it since, with their
-    nodes: if it gets quantized next, its codes are moved instead.
+    ``name`` is its value in the graph. ``moves`` are what layout operators have done to it since: if it gets
+    quantized next, its codes are moved instead.
     """
 
     name: str
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
-    moves: tuple[tuple[Node, Index], ...] = ()
+    moves: tuple[Motion, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,8 +171,7 @@ class Moved:
     """A tensor that will be moved as soon as it is quantized."""
 
     state: "State"
-    node: Node
-    move: Index
+    motion: Motion
 
 
 @dataclass(frozen=True)

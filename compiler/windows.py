@@ -122,8 +122,9 @@ def transposed_window(node: Node, shape: tuple[int, ...], kernel: tuple[int, ...
                   for n, s, o, k, t in zip(sizes, strides, extra, span, targets, strict=True)]
         if rank == 1:
             totals[0] = 0
-        # What cannot be cut off is added behind the image.
-        extra = tuple(o + max(-t, 0) for o, t in zip(extra, totals, strict=True))
+        # What cannot be cut off is added behind the image, if a size is asked for.
+        if wanted is not None:
+            extra = tuple(o + max(-t, 0) for o, t in zip(extra, totals, strict=True))
         small = [max(t, 0) // 2 for t in totals]
         large = [max(t, 0) - half for t, half in zip(totals, small, strict=True)]
         begin, end = (small, large) if auto == "SAME_UPPER" else (large, small)
@@ -171,7 +172,8 @@ def _window(node: Node, shape: tuple[int, ...], kernel: tuple[int, int]) -> Wind
     if auto in ("SAME_UPPER", "SAME_LOWER"):
         if dilations != (1, 1):
             # The standard and onnxruntime, which has none or other ones, do not agree on these pads.
-            raise CompileError(f"auto_pad = {auto!r} with dilations = {list(dilations)}; supported: pads as numbers")
+            raise CompileError(f"auto_pad = {auto!r} with dilations = {list(dilations)}; supported: pads as "
+                               "numbers")
         totals = [max(0, (-(-n // s) - 1) * s + k - n)
                   for n, s, k in zip(size, strides, span, strict=True)]
         small = [total // 2 for total in totals]

@@ -3,11 +3,15 @@
 import numpy as np
 import onnx
 import onnxruntime
+from onnx import helper
 
 from almac.compiler.onnx_model import load_proto
 from almac.sim.qonnx import with_functions
 
 __all__ = ["oracle_tensors"]
+
+#: Ending of the name of a tensor whose integers have been widened.
+_WIDE = "/wide"
 
 
 def oracle_tensors(model, inputs, names, *, singly=False):
@@ -34,8 +38,7 @@ def oracle_tensors(model, inputs, names, *, singly=False):
         for name in {*node.output} & names - known:
             proto.graph.output.append(onnx.ValueInfoProto(name=name))
             known.add(name)
-    session = onnxruntime.InferenceSession(with_functions(proto).SerializeToString(), _options(),
-                                           providers=["CPUExecutionProvider"])
+    session = _session(with_functions(proto))
     # A model may have a fixed batch.
     first = session.get_inputs()[0]
     count = len(inputs[first.name])
@@ -47,8 +50,25 @@ def oracle_tensors(model, inputs, names, *, singly=False):
         feeds = {name: _filled(batch[k:k + step], step if fixed else 0) for name, batch in inputs.items()}
         parts.append([tensor[:tensor.shape[0] * min(step, count - k) // step] if fixed and tensor.ndim else tensor
                       for tensor in session.run(wanted, feeds)])
-    return {name: np.concatenate([np.atleast_1d(tensor) for tensor in tensors])
+    return {name.removesuffix(_WIDE): np.concatenate([np.atleast_1d(tensor) for tensor in tensors])
             for name, tensors in zip(wanted, zip(*parts, strict=True), strict=True)}
+
+
+def _session(proto):
+    """Session of a model; it gives 2- and 4-bit integers as 8-bit ones: onnxruntime gives Python no others."""
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), _options(),
+                                           providers=["CPUExecutionProvider"])
+    types = {output.name: output.type.removeprefix("tensor(") for output in session.get_outputs()}
+    narrow = {name for name, kind in types.items() if kind.startswith(("int2", "int4", "uint2", "uint4"))}
+    if not narrow:
+        return session
+    for output in proto.graph.output:
+        if output.name in narrow:
+            to = onnx.TensorProto.UINT8 if types[output.name].startswith("u") else onnx.TensorProto.INT8
+            proto.graph.node.append(helper.make_node("Cast", [output.name], [output.name + _WIDE], to=to))
+            output.name += _WIDE
+            output.ClearField("type")
+    return _session(proto)
 
 
 def _filled(batch, size):

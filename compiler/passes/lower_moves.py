@@ -1,5 +1,7 @@
 """Moves that an array can do: it computes with trits, so it can pick channels."""
 
+from typing import Any
+
 import numpy as np
 
 from almac.compiler.graph import Conv, Graph, Move, Op, Planes, Requantize, SumPool, Value
@@ -23,8 +25,9 @@ def lower_moves(graph: Graph) -> Graph:
         a = Conv(x)          # 1 x 1, one weight of 1 for each output channel
         y = Requantize(a)    # by one
 
-    Splits, slices, channel shuffles, pads, crops, strided slices and broadcasts are of this kind. Where the channels
-    stay, the vector unit copies words (``SumPool`` of one position). All others are left, for the schedule to refuse.
+    Splits, slices, channel shuffles, pads, crops, strided slices and broadcasts are of this kind. Where the
+    channels stay, the vector unit copies words (``SumPool`` of one position). All others are left, for the schedule
+    to refuse.
     """
     ops: list[Op] = []
     values: dict[str, Value] = {}
@@ -47,7 +50,8 @@ def _lowered(graph: Graph, op: Move) -> Conv | SumPool | None:
     valid = index >= 0
     channel, row, column = np.unravel_index(np.where(valid, index, 0), shape)
     pick = np.where(valid, channel, -1).max(axis=(1, 2))
-    lines = [_line(np.where(valid, axis, -1).max(axis=others)) for axis, others in ((row, (0, 2)), (column, (0, 1)))]
+    lines = [_line(np.where(valid, axis, -1).max(axis=others))
+             for axis, others in ((row, (0, 2)), (column, (0, 1)))]
     if lines[0] is None or lines[1] is None:
         return None
     (sh, top), (sw, left) = lines[0], lines[1]
@@ -60,7 +64,7 @@ def _lowered(graph: Graph, op: Move) -> Conv | SumPool | None:
         return None
     pads = (top, left, *(((count - 1) * stride + 1 - before - size) for count, stride, before, size in zip(
         index.shape[1:], (sh, sw), (top, left), shape[1:], strict=True)))
-    common = {"inputs": op.inputs, "output": f"{op.output}/moved", "source": op.source, "strides": (sh, sw),
+    common: dict[str, Any] = {"inputs": op.inputs, "output": f"{op.output}/moved", "source": op.source, "strides": (sh, sw),
               "pads": pads, "pad_code": op.move.pad}
     if np.array_equal(pick, np.arange(shape[0])):
         return SumPool(kernel=(1, 1), **common)

@@ -45,14 +45,14 @@ def merge_moves(graph: Graph) -> Graph:
         merged[op.output] = op
         if not isinstance(op, Move | Reshape) or not isinstance(first, Move | Reshape):
             continue
-        move = as_index(graph, op).after(as_index(graph, first))
-        if move is None:
+        both = as_index(graph, op).after(as_index(graph, first))
+        if both is None:
             continue
-        if move.is_order(int(np.prod(values[first.inputs[0]].shape))):
+        if both.is_order(int(np.prod(values[first.inputs[0]].shape))):
             merged[op.output] = Reshape(inputs=first.inputs, output=op.output, source=op.source)
         else:
             kind = op.kind if isinstance(op, Move) else first.title
-            merged[op.output] = Move(inputs=first.inputs, output=op.output, source=op.source, move=move, kind=kind)
+            merged[op.output] = Move(inputs=first.inputs, output=op.output, source=op.source, move=both, kind=kind)
     return graph.with_ops(merged.values(), values)
 
 

@@ -268,7 +268,7 @@ def _reshape_constant(model: onnx.ModelProto, rng: random.Random) -> None:
         case 2:
             tensor.dims[:] = [int(np.prod(tensor.dims))]
         case 3:
-            tensor.dims.pop()
+            del tensor.dims[rng.randrange(len(tensor.dims))]
         case _:
             tensor.dims[rng.randrange(len(tensor.dims))] = rng.choice(_EXTREMES)
 

@@ -22,7 +22,10 @@ NET = """g (float[N,1,4,4] x) => (int8[N,1,2,2] y)
     d = DequantizeLinear(q, s, z)
     v = DequantizeLinear(w, one)
     a = Conv(d, v)
-    y = QuantizeLinear(a, s, z) }"""
+    codes = QuantizeLinear(a, s, z)
+    real = DequantizeLinear(codes, s, z)
+    negated = Neg(real)
+    y = QuantizeLinear(negated, s, z) }"""
 
 
 @pytest.mark.parametrize("node", [
@@ -73,7 +76,7 @@ def wrong_attribute(graph):
     (repeat_node, "the model is not valid: 'y' is made more than once"),
     (repeat_input, "the model is not valid: 'x' is made more than once"),
     (repeat_output, "the model is not valid: 'y' is listed as an output more than once"),
-    (drop_output, r"node 'QuantizeLinear_4' \(QuantizeLinear\) has no output"),
+    (drop_output, r"node 'QuantizeLinear_7' \(QuantizeLinear\) has no output"),
     (unknown_attribute, r"node .* \(QuantizeLinear\): the attribute strides does not exist in opset 21"),
     (wrong_attribute, r"node 'Conv_3' \(Conv\): the attribute strides is not of the type INTS"),
 ])
@@ -106,7 +109,10 @@ def test_sum_of_a_scale_beyond_the_multiplier(parse, scales):
         da = DequantizeLinear(a, s)
         db = DequantizeLinear(b, t)
         c = Add(da, db)
-        y = QuantizeLinear(c, u, z) }}""")
+        codes = QuantizeLinear(c, u, z)
+        real = DequantizeLinear(codes, u, z)
+        negated = Neg(real)
+        y = QuantizeLinear(negated, u, z) }}""")
     with pytest.raises(CompileError, match=r"\(QuantizeLinear, .*scale must be below 2\*\*24"):
         compile_model(model)
 
