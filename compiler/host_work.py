@@ -114,13 +114,15 @@ class HostWork:
             case Linear(counts=None, rounding=""):
                 source, shape = self._graph.close(state), state.shape
             case _:
-                node = self._producers[name]
-                inputs = [self._states.get(key) if key else None for key in node.inputs]
-                results = self.lower(node, inputs, "")
-                return results[node.outputs.index(name)].name
+                maker = self._producers[name]
+                inputs = [self._states.get(key) if key else None for key in maker.inputs]
+                results = self.lower(maker, inputs, "")
+                return results[maker.outputs.index(name)].name
         value = self._free(f"{name}/real")
-        self._graph.emit(dequantized(source, value, state, self._producers[name].name if name in self._producers else ""),
-                         Value(shape=shape, kind="real"))
+        if isinstance(state, Codes) and not state.real:
+            self._dtypes[value] = np.dtype(np.uint8 if state.unsigned else np.int8)
+        node = self._producers.get(name)
+        self._graph.emit(dequantized(source, value, state, node.name if node else ""), Value(shape=shape, kind="real"))
         return value
 
     def _emit(self, node: Node, nodes: Sequence[onnx.NodeProto], opset: int, given: Mapping[str, str],
@@ -143,6 +145,9 @@ class HostWork:
         else:
             dtype = info.dtype if info else np.dtype(np.float32)
         full = tuple(int(size or 0) for size in sizes)
+        if self._model.batch > 1 and full[:1] == (self._model.batch,):
+            raise CompileError(f"holds the batch of {self._model.batch}, while the model computes one image at a "
+                               "time; make the batch symbolic")
         if 0 in full[1:]:
             raise CompileError(f"makes an empty tensor, of the shape {list(full)}")
         if np.prod(full, dtype=object) > MOST_ELEMENTS:

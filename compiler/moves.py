@@ -17,6 +17,9 @@ __all__ = ["MOVES", "broadcast", "moves_of"]
 MOVES = {"DepthToSpace", "Expand", "Flatten", "Gather", "Pad", "Reshape", "Resize", "Slice", "SpaceToDepth", "Split",
          "Squeeze", "Tile", "Transpose", "Unsqueeze", "Upsample"}
 
+#: Inputs that hold a shape, whose first size may be that of the model's own batch.
+_SHAPES = {"Expand": 1, "Reshape": 1, "Resize": 3}
+
 #: Elements of a tensor that is moved: few enough for float32 to number them exactly.
 _MOST_ELEMENTS = 1 << 23
 
@@ -69,8 +72,9 @@ def moves_of(node: Node, opset: int, shape: tuple[int, ...], inputs: Sequence[St
                                else f"its input {index} is not a constant")
         if name and state is not None:
             constants[name] = state
-    if node.op == "Reshape" and batch > 1 and len(node.inputs) > 1 and constants[node.inputs[1]].reshape(-1)[:1] == batch:
-        constants[node.inputs[1]] = np.concatenate([[1], constants[node.inputs[1]].reshape(-1)[1:]])
+    index = _SHAPES.get(node.op, 0) if batch > 1 and "axes" not in node.attributes else 0
+    if index and len(node.inputs) > index and constants.get(node.inputs[index], np.zeros(1)).reshape(-1)[:1] == batch:
+        constants[node.inputs[index]] = np.concatenate([[1], constants[node.inputs[index]].reshape(-1)[1:]])
     proto, pad = _padding(node, constants)
     results = []
     for output in node.outputs:

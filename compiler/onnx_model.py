@@ -26,7 +26,7 @@ __all__ = ["MOST_ELEMENTS", "Model", "Node", "Source", "TensorInfo", "load", "lo
 OPSETS = range(7, 26)
 
 #: Elements that a tensor made while importing may have: no file makes the importer eat the machine's memory.
-MOST_ELEMENTS = 1 << 26
+MOST_ELEMENTS = 1 << 27
 
 _TWO_BIT = {getattr(onnx.TensorProto, "INT2", -1), getattr(onnx.TensorProto, "UINT2", -1)}
 _INT2_OPSET = 25

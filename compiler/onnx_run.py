@@ -117,21 +117,6 @@ def run_model(model: bytes, args: Sequence[np.ndarray]) -> np.ndarray:
     return np.asarray(results[0])
 
 
-def check_model(model: bytes) -> None:
-    """Let onnxruntime read a model of :func:`node_model`, without running it.
-
-    Raises
-    ------
-    CompileError
-        If its operators do not take these types.
-    """
-    try:
-        _session(model)
-    # Its exceptions have no common type.
-    except Exception as error:
-        raise CompileError(f"cannot be computed ({' '.join(str(error).split())})") from None
-
-
 @lru_cache(maxsize=256)
 def _check_growth(model: bytes, shapes: tuple[tuple[int, ...], ...]) -> None:
     """Refuse a model that makes large tensors of inputs of the given shapes, before it takes the memory for them."""

@@ -106,7 +106,7 @@ def test_u54_spellings_of_one_operator(spelled, check, name):
             graph = import_model(model)
             assert not [op for op in graph.ops if type(op).__name__ == "Host"], (opset, nodes)
             digests[number, opset] = [type(op).__name__ for op in graph.ops], almac.compile(model).digest
-    expected = {"Slice": 2, "Split": 2}
+    expected = {"Split": 2}
     assert len({digest for _, digest in digests.values()}) == expected.get(name, 1), digests
 
 
@@ -117,8 +117,8 @@ def test_u54_spellings_of_one_operator(spelled, check, name):
 def test_u54_gemm(spelled, check, opset, gemm, bias):
     domain = "com.microsoft." if opset < 10 else ""
     more = {} if bias is None else {"b": np.full(bias, 4, np.float32)}
-    model = spelled(f"""a = GlobalMaxPool(d) f = Flatten(a) v = {domain}DequantizeLinear(w, s, z) r = {gemm}""", opset,
-                    "A,B", w=np.uint8([[100, 101, 102, 90], [0, 99, 110, 100]]), **more)
+    nodes = f"a = GlobalMaxPool(d) f = Flatten(a) v = {domain}DequantizeLinear(w, s, z) r = {gemm}"
+    model = spelled(nodes, opset, "A,B", w=np.uint8([[100, 101, 102, 90], [0, 99, 110, 100]]), **more)
     check(model, x=X)
     almac.compile(model)
 
