@@ -72,9 +72,11 @@ def moves_of(node: Node, opset: int, shape: tuple[int, ...], inputs: Sequence[St
                                else f"its input {index} is not a constant")
         if name and state is not None:
             constants[name] = state
-    index = _SHAPES.get(node.op, 0) if batch > 1 and "axes" not in node.attributes else 0
-    if index and len(node.inputs) > index and constants.get(node.inputs[index], np.zeros(1)).reshape(-1)[:1] == batch:
-        constants[node.inputs[index]] = np.concatenate([[1], constants[node.inputs[index]].reshape(-1)[1:]])
+    name = (*node.inputs, "", "", "")[_SHAPES.get(node.op, 0)]
+    if batch > 1 and name in constants:
+        sizes = constants[name].reshape(-1)
+        if sizes[:1] == batch and (node.op == "Reshape" or len(sizes) == len(shape) + 1):
+            constants[name] = np.concatenate([[1], sizes[1:]])
     proto, pad = _padding(node, constants)
     results = []
     for output in node.outputs:

@@ -30,8 +30,8 @@ def test_u01_command_names_all_and_leaves_nothing(parse, tmp_path):
     for node, name in zip(model.graph.node, ("c0", "sg0", "c1", "e0"), strict=True):
         node.name = name
     onnx.save(model, tmp_path / "model.onnx")
-    done = subprocess.run([sys.executable, "-m", "almac", "compile", tmp_path / "model.onnx", "-o", tmp_path / "out"],
-                          capture_output=True, text=True, timeout=300, check=False)
+    command = [sys.executable, "-m", "almac", "compile", tmp_path / "model.onnx", "-o", tmp_path / "out"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode != 0
     assert "Traceback" not in done.stderr + done.stdout
     text = " ".join(done.stderr.split())
@@ -100,7 +100,7 @@ def test_u89_external_data_in_a_folder(parse, check, tmp_path):
     onnx.save(model, path, save_as_external_data=True, location="data/weights.bin", size_threshold=0)
     assert (tmp_path / "data" / "weights.bin").stat().st_size >= 64
     # Saving has moved the data out of the model in memory.
-    onnx.load_external_data_for_model(model, tmp_path)
+    onnx.load_external_data_for_model(model, str(tmp_path))
     assert almac.compile(path).digest == almac.compile(model).digest
     check(path, x=codes(1, (3, 8)))
 
@@ -108,18 +108,19 @@ def test_u89_external_data_in_a_folder(parse, check, tmp_path):
 FIXED = [
     "f = Reshape(d, flat) r = Relu(f)", "a = Expand(d, wide) r = Relu(a)", "a = Tile(d, times) r = Relu(a)",
     "a = Slice(d, from, to, axes) r = Relu(a)", "f = Flatten(d) r = Relu(f)", "r = Relu(d)",
+    "a = Expand(d, last) r = Relu(a)",
     'r = Resize <mode = "nearest"> (d, , , sizes)',
     "h = Shape(d) k = Gather(h, first) m = Concat <axis = 0> (k, minus) r = Reshape(d, m)"]
 
 
 @pytest.mark.parametrize("nodes", FIXED)
-@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize("batch", [1, 2, 4])
 def test_u24_shapes_that_name_the_batch(parse, check, nodes, batch):
     """A model of a fixed batch is one image, repeated."""
     model = parse(f"""g (int8[{batch},3,1,2] x) => (int8[{batch},B,C,D] y) <float s = {{0.5}}, int8 z = {{0}},
         int64[2] flat = {{{batch},6}}, int64[4] wide = {{{batch},3,2,2}}, int64[4] times = {{1,1,2,1}},
         int64[2] from = {{0,1}}, int64[2] to = {{{batch},3}}, int64[2] axes = {{0,1}}, int64[1] first = {{0}},
-        int64[4] sizes = {{{batch},3,2,4}}, int64[1] minus = {{-1}}> {{
+        int64[1] last = {{2}}, int64[4] sizes = {{{batch},3,2,4}}, int64[1] minus = {{-1}}> {{
         d = DequantizeLinear(x, s, z)
         {nodes}
         y = QuantizeLinear(r, s, z) }}""")
