@@ -42,12 +42,15 @@ def report(program: Program):
             "acc_bits": layer.acc_bits,
         } for layer in program.layers],
         "host": [
-            *(f"compute {step.output!r} ({step.kind}) in float32, before the device runs" for step in program.before),
+            *(f"compute {step.output!r} ({step.kind}) in float32, before the device runs"
+              for step in program.before),
             *(f"quantize input {port.name!r} to 8-bit codes"
-              + (" and move them" if port.move else "") + (" and lay its kernel positions into the lanes" if port.fold else "")
+              + (" and move them" if port.move else "")
+              + (" and lay its kernel positions into the lanes" if port.fold else "")
               for port in program.inputs if not port.exact),
             *(f"dequantize output {port.name!r} in float32"
               for port in program.outputs if not port.exact),
-            *(f"compute {step.output!r} ({step.kind}) in float32, after the device has run" for step in program.after),
+            *(f"compute {step.output!r} ({step.kind}) in float32, after the device has run"
+              for step in program.after),
         ],
     }

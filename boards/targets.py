@@ -15,8 +15,8 @@ DEFAULT = "sim-16x16x1"
 _LISTED = ("8x8x1", "16x16x1", "16x16x4", "32x32x1", "64x32x1", "64x64x1-deep")
 
 #: Memories of a large FPGA: what commands can address, and weights and commands for networks of ImageNet's size.
-_DEEP = {"act_depth": 1 << 16, "weight_depth": 1 << 14, "scale_depth": 1 << 12, "param_depth": 1 << 13, "tables": 16,
-         "command_depth": 1 << 16}
+_DEEP = {"act_depth": 1 << 16, "weight_depth": 1 << 14, "scale_depth": 1 << 12, "param_depth": 1 << 13,
+         "tables": 16, "command_depth": 1 << 16}
 
 
 class TargetError(Exception):

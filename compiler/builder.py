@@ -132,17 +132,17 @@ def requantized(linear: Linear, acc: str, value: Value, common: dict[str, Any]) 
         raise CompileError(str(error)) from None
     offset = constant * multiplier
     if bias is not None:
-        offset = offset + np.array([
-            offset_of(number, value.scale, bits)
-            for number, bits in zip(bias.reshape(-1), shift.reshape(-1), strict=True)], np.int64).reshape(shift.shape)
+        numbers = [offset_of(number, value.scale, bits)
+                   for number, bits in zip(bias.reshape(-1), shift.reshape(-1), strict=True)]
+        offset = offset + np.array(numbers, np.int64).reshape(shift.shape)
     if linear.rounding:
         if value.scale != 1.0:
             raise CompileError("quantizes rounded numbers to a scale other than 1")
         multiplier, offset, shift = _rounded(linear.rounding, multiplier, offset, shift)
     low, high = (code_of(limit, value.scale, value.zero_point) for limit in (linear.low, linear.high))
     return Requantize(inputs=(acc,), multiplier=multiplier, offset=offset, shift=shift,
-                      zero_point=value.zero_point, low=max(low, value.low), high=max(min(high, value.high), value.low),
-                      **common)
+                      zero_point=value.zero_point, low=max(low, value.low),
+                      high=max(min(high, value.high), value.low), **common)
 
 
 def _rounded(mode: str, multiplier: np.ndarray, offset: np.ndarray, shift: np.ndarray,

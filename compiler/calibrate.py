@@ -39,8 +39,8 @@ def quantized(source: Source, calibration: Mapping[str, np.ndarray] | None, *,
     proto = load_proto(source)
     for node in proto.graph.node:
         if node.op_type in QUANTIZERS:
-            raise CompileError(f"the model is quantized already (node {node.name!r}, {node.op_type}); calibration is for "
-                               "float models: leave it out")
+            raise CompileError(f"the model is quantized already (node {node.name!r}, {node.op_type}); calibration "
+                               "is for float models: leave it out")
     constants = {tensor.name for tensor in proto.graph.initializer}
     names = [value.name for value in proto.graph.input if value.name not in constants]
     if {*calibration} == {"x"} and len(names) == 1:

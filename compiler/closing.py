@@ -55,5 +55,6 @@ def close(graph: Builder, model: Model, states: Mapping[str, State], state: Stat
                        replace(value, shape=joined))
         case Moved(state=inner, motion=motion):
             before = close(graph, model, states, inner, value, f"{name}/before", source)
-            graph.move(before, name, motion.of_codes(value.scale, value.zero_point), motion.node.name, motion.node.op)
+            move = motion.of_codes(value.scale, value.zero_point)
+            graph.move(before, name, move, motion.node.name, motion.node.op)
     return name

@@ -79,7 +79,7 @@ def chain(node: Node, inputs: list[State], shape: tuple[int, ...]) -> Chain:
     for state in inputs:
         if isinstance(state, np.ndarray) and state.size != 1:
             sizes = (*(1,) * (len(shape) + 1 - state.ndim), *state.shape)
-            if len(sizes) != len(shape) + 1 or sizes[1] != shape[0] or state.size != shape[0]:
+            if not shape or len(sizes) != len(shape) + 1 or sizes[1] != shape[0] or state.size != shape[0]:
                 raise CompileError("its constant holds more than one number; supported on a tensor that is "
                                    "quantized: one, or one for each channel")
             channels = True

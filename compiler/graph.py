@@ -1,9 +1,9 @@
 """The compiler's graph: immutable, integer, in execution order, executable by the golden model.
 
 Arithmetic is that of the device: every activation is a signed 8-bit code (a ``uint8`` tensor of the model is stored
-as its code minus 128), every weight a sum of ternary planes with integer group scales, every accumulator exact. Only
-:class:`Quantize`, :class:`Dequantize` and :class:`Host` know real numbers; they run on the host. The golden model
-runs all of them, wherever they stand; a program has them at its edges only.
+as its code minus 128), every weight a sum of ternary planes with integer group scales, every accumulator exact.
+Only :class:`Quantize`, :class:`Dequantize` and :class:`Host` know real numbers; they run on the host. The golden
+model runs all of them, wherever they stand; a program has them at its edges only.
 """
 
 from collections.abc import Iterable, Mapping

@@ -122,7 +122,8 @@ class HostWork:
         if isinstance(state, Codes) and not state.real:
             self._dtypes[value] = np.dtype(np.uint8 if state.unsigned else np.int8)
         node = self._producers.get(name)
-        self._graph.emit(dequantized(source, value, state, node.name if node else ""), Value(shape=shape, kind="real"))
+        self._graph.emit(dequantized(source, value, state, node.name if node else ""),
+                         Value(shape=shape, kind="real"))
         return value
 
     def _emit(self, node: Node, nodes: Sequence[onnx.NodeProto], opset: int, given: Mapping[str, str],
@@ -153,8 +154,8 @@ class HostWork:
         if np.prod(full, dtype=object) > MOST_ELEMENTS:
             raise CompileError(f"makes a tensor of the shape {list(full)}; supported: {MOST_ELEMENTS} elements")
         value = name if name not in self._graph.values else self._free(f"{name}/real")
-        self._graph.emit(Host(inputs=tuple(given.values()), output=value, source=node.name, model=model, kind=node.op,
-                              reason=reason, opset=self._model.opset),
+        self._graph.emit(Host(inputs=tuple(given.values()), output=value, source=node.name, model=model,
+                              kind=node.op, reason=reason, opset=self._model.opset),
                          Value(shape=full[1:], kind="real", leading=full[0] if full else 0))
         self._dtypes[value] = dtype
         self._values[name] = value

@@ -44,8 +44,8 @@ __all__ = ["import_model"]
 #: Operators on constants that are computed while importing.
 _ON_CONSTANTS = {
     "Abs", "Add", "Cast", "Ceil", "Clip", "Concat", "ConstantOfShape", "Div", "Equal", "Exp", "Flatten", "Floor",
-    "Gather", "Identity", "Log", "Max", "Min", "Mod", "Mul", "Neg", "Pow", "Reciprocal", "ReduceProd", "Reshape", "Round",
-    "Sign", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Transpose", "Unsqueeze", "Where",
+    "Gather", "Identity", "Log", "Max", "Min", "Mod", "Mul", "Neg", "Pow", "Reciprocal", "ReduceProd", "Reshape",
+    "Round", "Sign", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Transpose", "Unsqueeze", "Where",
 }
 
 _CHANNEL_AFFINE = {"Add", "BatchNormalization", "Div", "Mul", "Sub"}

@@ -18,7 +18,7 @@ def to_words(codes: np.ndarray, lanes: int) -> np.ndarray:
 
 
 def fold_words(codes: np.ndarray, port: Port) -> np.ndarray:
-    """Image of the device for an input: int8[C, H, W], moved, and with kernel positions in the channels if folded."""
+    """Image of the device for an input: int8[C, H, W], moved, and with the kernel in the channels if folded."""
     codes = codes if port.move is None else port.move.apply(codes[None])[0]
     image = codes.reshape(codes.shape[0], *(1, 1, *codes.shape[1:])[-2:])
     return image if port.fold is None else fold_window(image, port.fold)

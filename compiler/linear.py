@@ -73,7 +73,7 @@ class Linear:
         return replace(self, bias=known + np.broadcast_to(real.reshape(-1).astype(np.float64), (count,)))
 
     def _whole(self, bias: np.ndarray) -> np.ndarray | None:
-        """Steps of the accumulator that a real bias is, up to the rounding of its float32 numbers; None if it is not.
+        """Steps of the accumulator that a real bias is, up to the rounding of float32; None if it is not whole.
 
         A spelling that writes the same bias in real numbers gives the same program.
         """

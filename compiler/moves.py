@@ -14,8 +14,8 @@ from almac.compiler.states import State
 
 __all__ = ["MOVES", "broadcast", "moves_of"]
 
-MOVES = {"DepthToSpace", "Expand", "Flatten", "Gather", "Pad", "Reshape", "Resize", "Slice", "SpaceToDepth", "Split",
-         "Squeeze", "Tile", "Transpose", "Unsqueeze", "Upsample"}
+MOVES = {"DepthToSpace", "Expand", "Flatten", "Gather", "Pad", "Reshape", "Resize", "Slice", "SpaceToDepth",
+         "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Upsample"}
 
 #: Inputs that hold a shape, whose first size may be that of the model's own batch.
 _SHAPES = {"Expand": 1, "Reshape": 1, "Resize": 3}

@@ -3,8 +3,9 @@
 import logging
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from math import prod
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -27,6 +28,13 @@ OPSETS = range(7, 26)
 
 #: Elements that a tensor made while importing may have: no file makes the importer eat the machine's memory.
 MOST_ELEMENTS = 1 << 27
+
+#: Bytes of external data: what protobuf allows within a file.
+_MOST_BYTES = 1 << 31
+
+#: Nodes of a model, with those of its functions, and how deep these may call one another.
+_MOST_NODES = 1 << 16
+_MOST_CALLS = 100
 
 _TWO_BIT = {getattr(onnx.TensorProto, "INT2", -1), getattr(onnx.TensorProto, "UINT2", -1)}
 _INT2_OPSET = 25
@@ -98,6 +106,7 @@ def load(source: Source) -> Model:
     proto.CopyFrom(load_proto(source))
     opset = _opset(proto, title)
     _check_text(proto.graph, title)
+    _check_functions(proto)
     _check_names(proto.graph)
     for nodes in (proto.graph.node, *(function.node for function in proto.functions)):
         for index, node in enumerate(nodes):
@@ -162,9 +171,27 @@ def load_proto(source: Source) -> onnx.ModelProto:
     if not path.is_file():
         raise CompileError(f"{path} does not exist" if not path.exists() else f"{path} is not a file")
     try:
-        return onnx.load(path)
+        model = onnx.load(path, load_external_data=False)
+        _check_external(model, path.parent)
+        onnx.load_external_data_for_model(model, str(path.parent))
+        return model
     except (DecodeError, OSError, ValueError, TypeError, onnx.checker.ValidationError) as error:
         raise CompileError(f"{path} is not a whole ONNX file ({error})") from None
+
+
+def _check_external(model: onnx.ModelProto, folder: Path) -> None:
+    """What is read of other files is no more than a file may hold: they may be devices, or mostly holes."""
+    total = 0
+    tensors = [*model.graph.initializer, *(item.t for node in model.graph.node for item in node.attribute)]
+    for tensor in tensors:
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        if tensor.data_location != onnx.TensorProto.EXTERNAL or not entries.get("location"):
+            continue
+        path = folder / entries["location"]
+        total += int(entries["length"]) if "length" in entries else path.stat().st_size if path.is_file() else 0
+        if total > _MOST_BYTES:
+            raise CompileError(f"initializer {tensor.name!r} brings the external data to {total} bytes; supported: "
+                               f"{_MOST_BYTES}")
 
 
 def save_proto(source: Source, path: Path) -> None:
@@ -280,7 +307,9 @@ def _check_node(index: int, proto: onnx.NodeProto, opset: int) -> None:
                            "(onnxscript.optimizer unrolls what is constant)")
     if proto.domain not in ("", "ai.onnx") or not onnx.defs.has(proto.op_type, max_inclusive_version=opset):
         return
-    known = onnx.defs.get_schema(proto.op_type, opset).attributes
+    schema: Any = onnx.defs.get_schema(proto.op_type, opset)
+    _check_operands(proto, schema, where)
+    known = schema.attributes
     for item in proto.attribute:
         if item.type == onnx.AttributeProto.TENSOR:
             _array(item.t, opset)
@@ -289,6 +318,39 @@ def _check_node(index: int, proto: onnx.NodeProto, opset: int) -> None:
         expected: Any = known[item.name].type
         if int(item.type) != expected.value:
             raise CompileError(f"{where}: the attribute {item.name} is not of the type {expected.name}")
+
+
+def _check_operands(proto: onnx.NodeProto, schema: Any, where: str) -> None:
+    """As many inputs and outputs as the operator has: the library's inference dies of what is not there."""
+    for what, count, low, high in (("inputs", len(proto.input), schema.min_input, schema.max_input),
+                                   ("outputs", len(proto.output), schema.min_output, schema.max_output)):
+        if not low <= count <= high:
+            raise CompileError(f"{where} has {count} {what}; its operator has " + (
+                f"{low}" if low == high else f"{low} to {high}" if high < 1 << 16 else f"{low} or more"))
+    for index, name in enumerate(proto.input):
+        formal = schema.inputs[min(index, len(schema.inputs) - 1)]
+        if not name and formal.option != onnx.defs.OpSchema.FormalParameterOption.Optional:
+            raise CompileError(f"{where} leaves out its input {index} ({formal.name}), which its operator needs")
+
+
+def _check_functions(model: onnx.ModelProto) -> None:
+    """Functions of the model end, and are of a bounded size when each call is replaced by its nodes."""
+    def calls(nodes: Iterable[onnx.NodeProto]) -> list[tuple[str, str, str]]:
+        return [key for node in nodes if (key := (node.domain, node.op_type, node.overload)) in functions]
+
+    functions = {(function.domain, function.name, function.overload): function.node for function in model.functions}
+    try:
+        order = (*TopologicalSorter({key: calls(nodes) for key, nodes in functions.items()}).static_order(),)
+    except CycleError as error:
+        raise CompileError(f"the function {error.args[1][0][1]!r} of the model calls itself") from None
+    sizes: dict[tuple[str, str, str], tuple[int, int]] = {}
+    for key, nodes in (*((key, functions[key]) for key in order), (("", "", ""), model.graph.node)):
+        inner = [sizes[name] for name in calls(nodes)]
+        sizes[key] = (len(nodes) + sum(count for count, _ in inner), 1 + max((depth for _, depth in inner), default=0))
+    count, depth = sizes["", "", ""]
+    if count > _MOST_NODES or depth > _MOST_CALLS:
+        raise CompileError(f"the model has {count} nodes when its functions, {depth} deep, are inlined; supported: "
+                           f"{_MOST_NODES} nodes, {_MOST_CALLS} deep")
 
 
 def _node(node: onnx_ir.Node, opset: int, declined: Mapping[str, str]) -> Node:

@@ -114,7 +114,9 @@ def run_model(model: bytes, args: Sequence[np.ndarray]) -> np.ndarray:
     except Exception as error:
         text = " ".join(str(error).split())
         raise CompileError(f"cannot be computed ({text})") from None
-    return np.asarray(results[0])
+    if not isinstance(results[0], np.ndarray):
+        raise CompileError("makes a sequence or nothing; supported: tensors")
+    return results[0]
 
 
 @lru_cache(maxsize=256)

@@ -206,7 +206,7 @@ class Program:
 
     @cached_property
     def digest(self) -> str:
-        """Identity of what is computed, whatever the tensors are called; every run compares it with what is loaded."""
+        """Identity of what is computed, whatever the tensors are called; every run compares it with the device's."""
         names = {name: f"{place.address}" for name, place in self.placements.items()}
         names |= {feed.name: f"feed {k}" for k, feed in enumerate(self.feeds)}
         for kind, steps in (("before", self.before), ("after", self.after)):
@@ -316,14 +316,16 @@ class Program:
         inputs, outputs = (tuple(_port(item, buffer) for item in meta[key]) for key in ("inputs", "outputs"))
         images = {name: np.lib.format.read_array(buffer, allow_pickle=False)
                   for name in names.decode().split(",")}
-        steps = {key: tuple(HostStep(**{**item, "inputs": tuple(item["inputs"]), "model": bytes.fromhex(item["model"])})
-                            for item in meta[key]) for key in ("before", "after")}
+        before, after = (tuple(
+            HostStep(**{**item, "inputs": tuple(item["inputs"]), "model": bytes.fromhex(item["model"])})
+            for item in meta[key]) for key in ("before", "after"))
         return cls(
             config=ArrayConfig(**meta["config"]),
             images=images,
             feeds=tuple(Feed(**{**item, "shape": tuple(item["shape"])}) for item in meta["feeds"]),
             results=tuple(meta["results"]),
-            **steps,
+            before=before,
+            after=after,
             inputs=inputs,
             outputs=outputs,
             placements={name: Placement(**{**item, "shape": tuple(item["shape"])})

@@ -58,18 +58,21 @@ class Parameters:
     def weight(self, codes: np.ndarray) -> Weight:
         """Constant codes behind a dequantizer."""
         integers = codes.astype(np.int64)
-        axis = self.axis % max(codes.ndim, 1)
+        axis, block = self.axis % max(codes.ndim, 1), 0
         if self.block:
             _check_blocks(codes.shape, self.scale.shape, axis, self.block)
+            block = max(min(self.block, codes.shape[axis]), 1)
         elif self.scale.size not in (1, *codes.shape[axis:axis + 1]):
             raise CompileError(f"{self.scale.size} scales for the axis {axis} of {list(codes.shape)}")
         return Weight(codes=integers, scale=self.scale, zero_point=self.zero_point.astype(np.int64),
-                      axis=axis, block=self.block)
+                      axis=axis, block=block)
 
     def quantize(self, x: np.ndarray) -> np.ndarray:
         """Codes of constant real numbers, by the float32 definition."""
         if self.block:
             raise CompileError("quantizes constants in blocks; supported: constants that are quantized already")
+        if x.dtype.kind not in "fiuV":
+            raise CompileError(f"quantizes constants of {x.dtype}; supported: numbers")
         limits: Any = ml_dtypes.iinfo(self.zero_point.dtype)  # type: ignore[no-untyped-call]
         scale, zero_point = (self._along(array, x) for array in (self.scale, self.zero_point.astype(np.int64)))
         if not np.isfinite(x.astype(np.float32)).all():

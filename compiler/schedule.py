@@ -179,8 +179,8 @@ def _refusal(graph: Graph, op: Op, follower: Requantize | None, config: ArrayCon
         case Conv() | SumPool() | MaxPool() | Add() | Table():
             return None
         case Move():
-            return ("moves codes within words or in an order that no command follows; supported: layouts at the inputs "
-                    "and outputs, splits, slices, shuffles of channels, pads and crops")
+            return ("moves codes within words or in an order that no command follows; supported: layouts at the "
+                    "inputs and outputs, splits, slices, shuffles of channels, pads and crops")
         case Mul():
             return "multiplies two tensors; supported on the array: constants as one factor"
         case ChannelTable():
@@ -191,6 +191,8 @@ def _refusal(graph: Graph, op: Op, follower: Requantize | None, config: ArrayCon
 def _concat_refusal(axis: int, shapes: list[tuple[int, ...]], config: ArrayConfig) -> str | None:
     if axis:
         return f"joins axis {axis + 1}; supported: channels"
+    if shapes[-1][0] > config.lanes * config.act_depth:
+        return f"makes {shapes[-1][0]} channels, more than activation memory holds; use a larger target"
     starts = np.cumsum([shape[0] for shape in shapes[:-2]])
     if (starts % config.post_lanes).any():
         return (f"its parts begin at the channels {starts.tolist()}; supported on this target: multiples of "

@@ -9,7 +9,8 @@ from almac.compiler.graph import CompileError, Index, Value
 from almac.compiler.onnx_model import Node
 from almac.compiler.scales import exact_code
 
-__all__ = ["Chain", "Codes", "Joined", "Motion", "Moved", "Product", "Real", "State", "Sum", "Unsupported", "Weight"]
+__all__ = ["Chain", "Codes", "Joined", "Motion", "Moved", "Product", "Real", "State", "Sum", "Unsupported",
+           "Weight"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -210,7 +210,8 @@ def _concat_tiles(op: Concat, target: str, layouts: dict[str, Layout], out: Layo
                   ) -> Iterator[Tile]:
     """Tiles that copy every input to its channels, by weights of one: a channel may change its lane."""
     first = 0
-    by_one = Requantize(inputs=(), output=target, multiplier=np.array([1]), offset=np.array([0]), shift=np.array([0]))
+    by_one = Requantize(inputs=(), output=target, multiplier=np.array([1]), offset=np.array([0]),
+                        shift=np.array([0]))
     for name in op.inputs:
         count = layouts[name].shape[0]
         trits = np.eye(count, dtype=np.int8).reshape(1, count, count, 1, 1)
@@ -239,8 +240,9 @@ def _conv_tiles(op: Conv, requantize: Requantize | None, target: str, source: La
             if op.groups == 1 and scales.shape[2] == 1:
                 # ... and that have a weight other than zero.
                 used = np.flatnonzero(trits[:, first:stop].any(axis=(0, 1, 3, 4)))
-                begin, end = (int(used[0]) // config.lanes, int(used[-1]) // config.lanes + 1) if len(used) else (0, 1)
-                part, offsets = slice(begin * config.lanes, end * config.lanes), [begin * config.lanes] * (stop - first)
+                begin, end = (int(k) // config.lanes for k in (used[[0, -1]] if len(used) else (0, 0)))
+                end += 1
+                part, offsets = slice(begin * config.lanes, end * config.lanes), [begin * config.lanes] * len(offsets)
             beats, alpha, scale_beats = array_words(
                 trits[:, first:stop, part], scales[:, first:stop], begin, end, offsets, config)
             counts = (*loops["counts"][:3], len(trits), *kernel, end - begin)

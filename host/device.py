@@ -137,7 +137,8 @@ class Device:
                     parts[port.name].append(self.read_value(program, port.value, column))
             if progress is not None:
                 progress(first + count, total)
-        return finish(program, {port.name: dequantize(port, np.stack(parts[port.name])) for port in program.outputs})
+        return finish(program, {port.name: dequantize(port, np.stack(parts[port.name]))
+                                for port in program.outputs})
 
     def step(self, program: Program, x: np.ndarray | Mapping[str, np.ndarray],
              ) -> Iterator[LayerInfo]:

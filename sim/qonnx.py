@@ -1,8 +1,8 @@
 """QONNX for onnxruntime: what its operators mean, as functions of standard ones.
 
 The definitions are those of the QONNX standard: ``y = (clip(round(x / scale + zero_point), low, high) - zero_point)
-* scale`` for Quant, ``low`` and ``high`` from the number of bits; ``+scale`` or ``-scale`` for BipolarQuant, zero being
-positive. An oracle of their own: nothing here is shared with the importer's rewriting.
+* scale`` for Quant, ``low`` and ``high`` from the number of bits; ``+scale`` or ``-scale`` for BipolarQuant, zero
+being positive. An oracle of their own: nothing here is shared with the importer's rewriting.
 """
 
 import onnx

@@ -24,8 +24,8 @@ def fold_limits(graph: Graph) -> Graph:
 
         y = Requantize(x, low, high)
 
-    The limits of 2-bit activations, written as ``Clip`` on codes, cost no table then; where all codes are within them
-    anyway, nothing is left. Two tables one behind the other are one.
+    The limits of 2-bit activations, written as ``Clip`` on codes, cost no table then; where all codes are within
+    them anyway, nothing is left. Two tables one behind the other are one.
     """
     folded: dict[str, Op] = {}
     ranges: dict[str, tuple[int, int]] = {}

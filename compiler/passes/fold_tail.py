@@ -44,9 +44,10 @@ def fold_tail(graph: Graph) -> Graph:
 def _rounded(graph: Graph, quantize: Quantize, dequantize: Dequantize) -> Host:
     value = graph.values[quantize.output]
     dtype, shift = (np.uint8, 128) if value.unsigned else (np.int8, 0)
-    constants: dict[str, np.ndarray] = {"scale": np.array(value.scale, np.float32), "zero": np.array(value.zero_point + shift, dtype),
-                 "wanted": np.array(dequantize.scale, np.float32).reshape(-1)[:1].reshape(()),
-                 "origin": np.array(dequantize.zero_point + shift, dtype)}
+    constants: dict[str, np.ndarray] = {
+        "scale": np.array(value.scale, np.float32), "zero": np.array(value.zero_point + shift, dtype),
+        "wanted": np.array(dequantize.scale, np.float32).reshape(-1)[:1].reshape(()),
+        "origin": np.array(dequantize.zero_point + shift, dtype)}
     codes = "x" if quantize.exact else "q"
     nodes = [] if quantize.exact else [helper.make_node("QuantizeLinear", ["x", "scale", "zero"], [codes])]
     nodes.append(helper.make_node("Identity", [codes], ["y"]) if dequantize.exact else

@@ -8,6 +8,9 @@ from almac.compiler.graph import Conv, Graph, Move, Op, Planes, Requantize, SumP
 
 __all__ = ["lower_moves"]
 
+#: Weights of a convolution that only picks channels.
+_MOST_WEIGHTS = 1 << 24
+
 
 def lower_moves(graph: Graph) -> Graph:
     """Replace a ``Move`` of whole channels and of regular positions by a convolution of single ones.
@@ -64,10 +67,12 @@ def _lowered(graph: Graph, op: Move) -> Conv | SumPool | None:
         return None
     pads = (top, left, *(((count - 1) * stride + 1 - before - size) for count, stride, before, size in zip(
         index.shape[1:], (sh, sw), (top, left), shape[1:], strict=True)))
-    common: dict[str, Any] = {"inputs": op.inputs, "output": f"{op.output}/moved", "source": op.source, "strides": (sh, sw),
-              "pads": pads, "pad_code": op.move.pad}
+    common: dict[str, Any] = {"inputs": op.inputs, "output": f"{op.output}/moved", "source": op.source,
+                              "strides": (sh, sw), "pads": pads, "pad_code": op.move.pad}
     if np.array_equal(pick, np.arange(shape[0])):
         return SumPool(kernel=(1, 1), **common)
+    if len(pick) * shape[0] > _MOST_WEIGHTS:
+        return None
     trits = np.zeros((1, len(pick), shape[0], 1, 1), np.int8)
     trits[0, np.arange(len(pick)), pick] = 1
     return Conv(weight=Planes(trits=trits, alpha=np.ones((1, len(pick), 1), np.int64)), **common)

@@ -1,7 +1,7 @@
 """What becomes of real files: ``python tests/models/table.py FOLDER|FILE... [--output docs/models.md]``.
 
-Every ONNX file is imported, compared with onnxruntime tensor by tensor, and compiled for the first of a few targets that
-takes it, in a process of its own. A float model is quantized with random samples first: that shows its operators
+Every ONNX file is imported, compared with onnxruntime tensor by tensor, and compiled for the first of a few targets
+that takes it, in a process of its own. A float model is quantized with random samples first: that shows its operators
 and shapes, not its accuracy. Writes a Markdown table, and everything that was refused below it.
 """
 
@@ -39,7 +39,7 @@ _SECONDS = 600
 def main():
     """Run the command; returns 1 if a file ended in anything but a program or a refusal."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("paths", nargs="*", type=Path, help="files and folders; those of the onnx package are added")
+    parser.add_argument("paths", nargs="*", type=Path, help="files and folders; the onnx package's are added")
     parser.add_argument("--output", type=Path, help="file to write; else it is printed")
     parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -112,8 +112,9 @@ def compile_for(result, model):
         except CompileError as error:
             result["refused"] = str(error)
             continue
+        host = sorted({step.kind for step in program.before + program.after})
         result.update(target=name, compile=time.perf_counter() - start, cycles=program.cycles,
-                      utilisation=program.utilisation, host=sorted({step.kind for step in program.before + program.after}))
+                      utilisation=program.utilisation, host=host)
         return
 
 
@@ -158,12 +159,13 @@ def markdown(results):
 
         equal = ""
         if "tensors" in result:
-            equal = f"{result['tensors']} tensors" + (f", {result['near_ties']} near-ties" if result["near_ties"] else "")
+            near = f", {result['near_ties']} near-ties" if result["near_ties"] else ""
+            equal = f"{result['tensors']} tensors{near}"
         where = result.get("target") or ("**broken**" if "broken" in result else "refused")
         lines.append("| " + " | ".join([
-            result["name"], result.get("kind", ""), shown("quantize"), shown("import"), equal, where, shown("compile"),
-            shown("cycles", ","), shown("utilisation", ".3f"), ", ".join(result.get("host", ())), shown("memory", ",.0f")])
-            + " |")
+            result["name"], result.get("kind", ""), shown("quantize"), shown("import"), equal, where,
+            shown("compile"), shown("cycles", ","), shown("utilisation", ".3f"),
+            ", ".join(result.get("host", ())), shown("memory", ",.0f")]) + " |")
     lines += ["", "Refused, in full:", ""]
     for result in sorted(results, key=lambda item: item["name"]):
         if "target" not in result:

@@ -118,8 +118,8 @@ def test_sum_of_a_scale_beyond_the_multiplier(parse, scales):
 
 
 @pytest.mark.parametrize("node", [
-    "InstanceNormalization(d, one, one)", "Slice(d, none, none)", "Pad(d, none)", "ConvInteger(q, w)", "Nonsense(d)",
-    "QLinearMatMul(q, s, z, w, s, z, s, z)", "Conv(d, one)", "MatMul(d, d)"])
+    "InstanceNormalization(d, one, one)", "Slice(d, none, none)", "Pad(d, none)", "ConvInteger(q, w)",
+    "Nonsense(d)", "QLinearMatMul(q, s, z, w, s, z, s, z)", "Conv(d, one)", "MatMul(d, d)"])
 def test_operator_that_is_not_there_is_named(parse, node):
     model = parse(f"""g (float[N,4,4,4] x) => (float[N,4,4,4] y)
         <float s = {{1}}, int8 z = {{0}}, int8[4,4,1,1] w = {{{", ".join(["1"] * 16)}}}, float[0] none = {{}},
