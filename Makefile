@@ -1,4 +1,4 @@
-# Two commands: `make demo` and `make test`. Both set up what they need in .venv/.
+# `make demo`, `make test`, `make nightly`. All set up what they need in .venv/.
 
 PYTHON ?= python3
 VENV := .venv
@@ -16,13 +16,22 @@ LOAD_LIBPYTHON := import ctypes, os, sysconfig; get = sysconfig.get_config_var; 
 export AMARANTH_USE_YOSYS := builtin
 export PYTHONHASHSEED := 0
 
-.PHONY: demo test check setup system clean
+.PHONY: demo test nightly check setup system clean
 
 demo: setup
 	$(BIN)/python examples/digits/demo.py
 
 test: setup check
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Everything that `make test` runs a little of, at length: bug reports, random networks, real files (MODELS=FOLDER
+# adds yours to those of the onnx package), damaged files.
+MODELS ?= tests/models examples
+nightly: setup
+	$(BIN)/python -m pytest -q tests/unit -k "test_u0 or test_u1 or test_u2 or test_u3 or test_u4 or test_u5 or test_u6" -n 2
+	$(BIN)/python tests/networks/nightly.py --count 1000 --seed 1
+	$(BIN)/python tests/models/table.py $(MODELS) --output build/models.md
+	$(BIN)/python tests/fuzz/fuzz.py --minutes 10 --seed 1 --output build/fuzz
 
 # Style and types; type checkers do not follow editable installs that map folders, so give them a tree.
 check: setup

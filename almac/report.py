@@ -1,9 +1,17 @@
 """What a program costs: cycles, utilisation, memory, and what the host does."""
 
-from almac.compiler.program import Program
+from almac.compiler.program import Port, Program
 from almac.hdl.command import Space, words_of
 
 __all__ = ["report"]
+
+
+def _input(port: Port):
+    """What the host does with an input."""
+    work = [] if port.exact else ["quantize it to 8-bit codes"]
+    work += ["move its elements"] if port.move else []
+    work += ["lay its kernel positions into the lanes"] if port.fold else []
+    return f"input {port.name!r}: {', '.join(work)}"
 
 
 def report(program: Program):
@@ -44,10 +52,7 @@ def report(program: Program):
         "host": [
             *(f"compute {step.output!r} ({step.kind}) in float32, before the device runs"
               for step in program.before),
-            *(f"quantize input {port.name!r} to 8-bit codes"
-              + (" and move them" if port.move else "")
-              + (" and lay its kernel positions into the lanes" if port.fold else "")
-              for port in program.inputs if not port.exact),
+            *(_input(port) for port in program.inputs if not port.exact or port.move or port.fold),
             *(f"dequantize output {port.name!r} in float32"
               for port in program.outputs if not port.exact),
             *(f"compute {step.output!r} ({step.kind}) in float32, after the device has run"

@@ -27,7 +27,7 @@ def test_other_sizes_can_be_named():
     ("sim-16x0x1", r"^target 'sim-16x0x1': rows must be within 1\.\.64, not 0$"),
     ("sin-16x16x1", r"^there is no target 'sin-16x16x1'; close ones: sim-16x16x1, "),
     ("16x16x4", r"^there is no target '16x16x4'; close ones: sim-16x16x4, "),
-    ("arty", r"^there is no target 'arty'; close ones: sim-8x8x1, .*sim-64x32x1; sim-LxRxC stands for any "),
+    ("arty", r"^there is no target 'arty'; close ones: sim-8x8x1, .*sim-64x64x1-deep; sim-LxRxC stands for any "),
     ("sim", r"^there is no target 'sim'; close ones: sim-"),
     ("", r"^there is no target ''; close ones: sim-"),
 ])
