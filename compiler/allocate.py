@@ -31,10 +31,10 @@ def allocate(schedule: Schedule) -> dict[str, int]:
                 break
             start = max(start, end)
         if start + size > depth:
-            layer = schedule.layers[max(birth, 0)]
+            layer = schedule.layers[max(birth, 0)] if schedule.layers else None
             taken = sum(end - first for first, end in others)
             raise CompileError(
-                f"layer {layer.name!r} ({layer.kind}): {name!r} takes {size} words of activation memory, "
+                f"{f'layer {layer.name!r} ({layer.kind})' if layer else 'the model'}: {name!r} takes {size} words of activation memory, "
                 f"of {depth} there are {depth - taken} free at that time; use a target with more lanes "
                 f"or an act_depth of at least {start + size}, or a smaller input")
         placed[name] = (start, start + size)

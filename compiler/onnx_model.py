@@ -115,12 +115,12 @@ def load(source: Source) -> Model:
     for domain in sorted({node.domain for node in proto.graph.node} - known - {"ai.onnx"}):
         # Some exporters forget to import what they use; shapes cannot be inferred then.
         proto.opset_import.add(domain=domain, version=1)
-    constants = {tensor.name for tensor in proto.graph.initializer}
-    _check_origins(proto.graph, constants)
+    names = {tensor.name for tensor in proto.graph.initializer}
+    _check_origins(proto.graph, names)
     for tensor in proto.graph.initializer:
         _array(tensor, opset)
-    inputs = tuple(_info(value) for value in proto.graph.input if value.name not in constants)
-    batch = _one_image(proto.graph, constants)
+    inputs = tuple(_info(value) for value in proto.graph.input if value.name not in names)
+    batch = _one_image(proto.graph, names)
     library = logging.getLogger("onnx_ir")
     level = library.level
     try:
@@ -132,6 +132,8 @@ def load(source: Source) -> Model:
         _SHAPES(model)
         nodes = tuple(_node(node, opset, declined) for node in model.graph)
         tensors = {info.name: info for info in _tensors(model)}
+        constants = {name: np.asarray(value.const_value.numpy())
+                     for name, value in model.graph.initializers.items() if value.const_value is not None}
     except CompileError:
         raise
     # The library does not say which errors it has for models that are not valid.
@@ -141,8 +143,7 @@ def load(source: Source) -> Model:
         library.setLevel(level)
     return Model(
         nodes=nodes,
-        constants={name: np.asarray(value.const_value.numpy())
-                   for name, value in model.graph.initializers.items() if value.const_value is not None},
+        constants=constants,
         inputs=inputs,
         outputs=tuple(_info(value) for value in proto.graph.output),
         opset=opset, batch=batch, tensors=tensors)
@@ -310,6 +311,9 @@ def _check_node(index: int, proto: onnx.NodeProto, opset: int) -> None:
     schema: Any = onnx.defs.get_schema(proto.op_type, opset)
     _check_operands(proto, schema, where)
     known = schema.attributes
+    if any(item.name == "group" and item.i < 1 for item in proto.attribute):
+        # The library's inference divides by it.
+        raise CompileError(f"{where}: group is below 1")
     for item in proto.attribute:
         if item.type == onnx.AttributeProto.TENSOR:
             _array(item.t, opset)

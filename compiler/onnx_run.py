@@ -130,7 +130,7 @@ def _check_growth(model: bytes, shapes: tuple[tuple[int, ...], ...]) -> None:
 
 def _check_sizes(model: onnx.ModelProto) -> None:
     try:
-        graph = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+        graph = onnx.shape_inference.infer_shapes(model).graph
     # A model that is not valid makes nothing; who runs it says why.
     except Exception:
         return

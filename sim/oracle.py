@@ -7,6 +7,7 @@ from onnx import helper
 
 from almac.compiler.onnx_model import load_proto
 from almac.sim.qonnx import with_functions
+from almac.sim.saturation import without_saturation
 
 __all__ = ["oracle_tensors"]
 
@@ -38,7 +39,7 @@ def oracle_tensors(model, inputs, names, *, singly=False):
         for name in {*node.output} & names - known:
             proto.graph.output.append(onnx.ValueInfoProto(name=name))
             known.add(name)
-    session = _session(with_functions(proto))
+    session = _session(without_saturation(with_functions(proto)))
     # A model may have a fixed batch.
     first = session.get_inputs()[0]
     count = len(inputs[first.name])
