@@ -1,6 +1,6 @@
 """Every level against its neighbour: onnxruntime, golden, interpreter, RTL."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from almac.sim.compare import compare_with_oracle
 from almac.sim.golden import evaluate
 from almac.sim.interpreter import Interpreter
 
-__all__ = ["LEVELS", "Verification", "verify"]
+__all__ = ["LEVELS", "Verification", "verify", "verify_golden"]
 
 LEVELS = ("golden", "program", "rtl")
 
@@ -66,19 +66,11 @@ def verify(build, model, x, level, *, device=None, progress=lambda done, total: 
     progress : callable
         Told how many images of how many are done.
     """
-    result = Verification(level=level)
-    comparison = compare_with_oracle(build.graph, model, x)
-    result.tensors, result.near_ties = comparison.tensors, comparison.near_ties
-    result.elements = comparison.elements
-    if comparison.first_difference:
-        result.first_difference = {"stage": "golden against onnxruntime",
-                                   **comparison.first_difference}
-        return result
-    count = len(next(iter(x.values())))
-    result.images = count
-    if level == "golden":
+    result = replace(verify_golden(build.graph, model, x), level=level)
+    if result.first_difference or level == "golden":
         return result
 
+    count = result.images
     program = build.program
     real = prepare(program, x)
     values = evaluate(build.graph, x)
@@ -111,6 +103,18 @@ def verify(build, model, x, level, *, device=None, progress=lambda done, total: 
             if layer["predicted"] != layer["simulated"] and not program.uploads:
                 result.first_difference = {"stage": "cycles of the RTL against the prediction", **layer}
                 break
+    return result
+
+
+def verify_golden(graph, model, x):
+    """Compare golden with onnxruntime alone, for any graph, also one that no target runs; see :func:`verify`."""
+    comparison = compare_with_oracle(graph, model, x)
+    result = Verification(level="golden", tensors=comparison.tensors, near_ties=comparison.near_ties,
+                          elements=comparison.elements)
+    if comparison.first_difference:
+        result.first_difference = {"stage": "golden against onnxruntime", **comparison.first_difference}
+    else:
+        result.images = len(next(iter(x.values())))
     return result
 
 

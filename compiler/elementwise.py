@@ -14,6 +14,9 @@ from almac.compiler.states import Chain, Codes, Product, State, Sum
 
 __all__ = ["add", "chain", "multiply", "sign_table", "tables"]
 
+#: Functions in a row: each keeps all of those before it.
+_MOST_NODES = 256
+
 #: Greatest shift of the left operand of a sum.
 _MOST_LEFT = 15
 
@@ -85,6 +88,8 @@ def chain(node: Node, inputs: list[State], shape: tuple[int, ...]) -> Chain:
             channels = True
     # Each node once, in the order of the model.
     nodes = {before.name: before for chain in chains for before in chain.nodes}
+    if len(nodes) >= _MOST_NODES:
+        raise CompileError(f"is one of more than {_MOST_NODES} functions in a row; quantize the tensor in between")
     starts = {start for chain in chains for start in chain.starts}
     return Chain(codes=chains[0].codes, starts=tuple(sorted(starts)), nodes=(*nodes.values(), node),
                  channels=channels)

@@ -24,7 +24,7 @@ from almac.hdl.dot.code import encode as encode_trits
 from almac.hdl.shapes import ALPHA
 from almac.hdl.timing import run_cycles
 
-__all__ = ["emit"]
+__all__ = ["emit", "feeds_of", "quantization_of"]
 
 #: Memories whose contents may be streamed in during a run.
 _STREAMED = (Space.WEIGHT, Space.SCALE, Space.PARAM)
@@ -73,8 +73,7 @@ def emit(schedule: Schedule, graph: Graph) -> Program:
     return Program(
         config=config,
         images={space.name: image for space, image in images.items()},
-        feeds=tuple(Feed(name=name, shape=graph.values[name].shape, dtype=graph.dtypes.get(name, "float32"))
-                    for name in graph.inputs),
+        feeds=feeds_of(graph),
         results=graph.outputs,
         before=tuple(_step(op) for op in schedule.edges.before),
         after=tuple(_step(op) for op in schedule.edges.after),
@@ -87,6 +86,19 @@ def emit(schedule: Schedule, graph: Graph) -> Program:
         layers=tuple(_layers(schedule, ends)),
         uploads=uploads,
         ends=tuple(ends))
+
+
+def feeds_of(graph: Graph) -> tuple[Feed, ...]:
+    """What the user gives."""
+    return tuple(Feed(name=name, shape=graph.values[name].shape, dtype=graph.dtypes.get(name, "float32"))
+                 for name in graph.inputs)
+
+
+def quantization_of(graph: Graph) -> dict[str, tuple[float, int]]:
+    """Scale and zero point of what the user gives and the host quantizes as it is, by name."""
+    values = {op.inputs[0]: graph.values[op.output] for op in graph.ops
+              if isinstance(op, Quantize) and not op.exact}
+    return {name: (value.scale, value.zero_point) for name, value in values.items() if name in graph.inputs}
 
 
 def _contents(tile: Tile, config: ArrayConfig) -> _Contents:

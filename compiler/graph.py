@@ -8,6 +8,7 @@ model runs all of them, wherever they stand; a program has them at its edges onl
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -416,11 +417,23 @@ class Graph:
 
     def users(self, name: str) -> tuple[Op, ...]:
         """Return the ops that read the value ``name``."""
-        return tuple(op for op in self.ops if name in op.inputs)
+        return self._users.get(name, ())
 
     def producer(self, name: str) -> Op | None:
         """Return the op that makes the value ``name``; None for an input."""
-        return next((op for op in self.ops if op.output == name), None)
+        return self._producers.get(name)
+
+    @cached_property
+    def _users(self) -> dict[str, tuple[Op, ...]]:
+        users: dict[str, list[Op]] = {}
+        for op in self.ops:
+            for name in dict.fromkeys(op.inputs):
+                users.setdefault(name, []).append(op)
+        return {name: tuple(ops) for name, ops in users.items()}
+
+    @cached_property
+    def _producers(self) -> dict[str, Op]:
+        return {op.output: op for op in reversed(self.ops)}
 
     def is_private(self, name: str) -> bool:
         """Whether exactly one op reads ``name`` and the user does not."""

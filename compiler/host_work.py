@@ -84,9 +84,26 @@ class HostWork:
 
     def real(self, name: str) -> str:
         """Value of the graph that holds the tensor ``name`` as the model has it."""
-        if name not in self._values:
-            self._values[name] = self._make(name, self._states[name])
+        waiting, opened = [name], set()
+        # What it is made of comes first, by a stack of its own: a model may be deeper than Python's.
+        while waiting:
+            last = waiting[-1]
+            before = [] if last in opened else [key for key in self._reads(last) if key not in self._values]
+            opened.add(last)
+            waiting += before
+            if not before:
+                waiting.pop()
+                if last not in self._values:
+                    self._values[last] = self._make(last, self._states[last])
         return self._values[name]
+
+    def _reads(self, name: str) -> list[str]:
+        """Tensors that must be real before the tensor ``name`` is."""
+        match self._states[name]:
+            case Real(moves=()) | Codes() | Linear(counts=None, rounding=""):
+                return []
+        return [key for key in self._producers[name].inputs
+                if key and not isinstance(self._states.get(key), np.ndarray | Weight | None)]
 
     def sign(self, node: Node, shape: tuple[int, ...], scale: float) -> Real:
         """``scale`` where the input is not below zero, else its negative."""

@@ -8,6 +8,7 @@ that is for the schedule to say. Only nodes that are not valid are refused here,
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from almac.compiler.graph import CompileError, Graph, Index, MaxPool, Quantize, 
 from almac.compiler.host_work import HostWork
 from almac.compiler.linear import Linear, convolution, identity, matrix_product, transposed_convolution
 from almac.compiler.messages import FUNCTIONS, invalid, reason, shape_text
-from almac.compiler.moves import MOVES, broadcast, moves_of
+from almac.compiler.moves import MOST_MOVED, MOVES, broadcast, moves_of
 from almac.compiler.onnx_model import Model, Node, Source, load
 from almac.compiler.onnx_run import fold_constants
 from almac.compiler.quantizers import parameters
@@ -118,6 +119,9 @@ class _Importer:
         try:
             try:
                 result = self._on_array(node, inputs)
+            except RecursionError:
+                return self.host.lower(node, inputs, "is behind too many nodes that wait for a quantizer; quantize the "
+                                       "tensor before it")
             except CompileError as error:
                 if node.op == "QuantizeLinear" and isinstance(inputs[0], Real) and inputs[0].dtype not in _REALS:
                     raise
@@ -384,6 +388,8 @@ class _Importer:
         if axis == 0 or len({(*shape[:axis - 1], *shape[axis:]) for shape in shapes}) > 1:
             raise CompileError(f"joins the shapes {shapes} along axis {node.integer('axis', 1)}; supported: any "
                                "axis behind the batch")
+        if sum(prod(shape) for shape in shapes) > MOST_MOVED:
+            raise CompileError(f"joins the shapes {shapes}; supported: {MOST_MOVED} elements")
         first = inputs[0]
         joined = Joined(parts=tuple(inputs), axis=axis - 1)
         if isinstance(first, Codes) and all(isinstance(x, Codes) and replace(x, name="") == replace(first, name="")

@@ -12,7 +12,7 @@ from almac.compiler.onnx_model import Node
 from almac.compiler.onnx_run import node_model, run_model
 from almac.compiler.states import State
 
-__all__ = ["MOVES", "broadcast", "moves_of"]
+__all__ = ["MOST_MOVED", "MOVES", "broadcast", "moves_of"]
 
 MOVES = {"DepthToSpace", "Expand", "Flatten", "Gather", "Pad", "Reshape", "Resize", "Slice", "SpaceToDepth",
          "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Upsample"}
@@ -21,7 +21,7 @@ MOVES = {"DepthToSpace", "Expand", "Flatten", "Gather", "Pad", "Reshape", "Resiz
 _SHAPES = {"Expand": 1, "Reshape": 1, "Resize": 3}
 
 #: Elements of a tensor that is moved: few enough for float32 to number them exactly.
-_MOST_ELEMENTS = 1 << 23
+MOST_MOVED = 1 << 23
 
 _NAME = "elements"
 _PAD = "pad"
@@ -55,8 +55,8 @@ def moves_of(node: Node, opset: int, shape: tuple[int, ...], inputs: Sequence[St
         If the node computes, moves the batch, or is not valid.
     """
     size = prod(shape)
-    if size > _MOST_ELEMENTS:
-        raise CompileError(f"moves {size} elements; supported: {_MOST_ELEMENTS}")
+    if size > MOST_MOVED:
+        raise CompileError(f"moves {size} elements; supported: {MOST_MOVED}")
     if node.op in ("Resize", "Upsample") and node.attributes.get("mode", "nearest") not in ("nearest", b"nearest"):
         raise CompileError(f"mode = {node.attributes['mode']}; supported: nearest")
     if node.op == "Transpose":

@@ -16,6 +16,9 @@ from almac.compiler.onnx_model import MOST_ELEMENTS, Node
 
 __all__ = ["MOST_ELEMENTS", "check_model", "fold_constants", "node_model", "run_functions", "run_model"]
 
+#: Elements of what is made of less than that, while importing.
+_MOST_MADE = 1 << 25
+
 #: Newest format of files whose operators are of opset 24 and below.
 _IR_VERSION = 10
 
@@ -29,8 +32,8 @@ def fold_constants(node: Node, opset: int, inputs: Sequence[np.ndarray | None]) 
     if node.op == "ConstantOfShape":
         # The only operator here whose result may be much larger than what it reads; and a quick one.
         shape = [int(size) for size in np.asarray(inputs[0]).reshape(-1)]
-        if min(shape, default=1) < 0 or prod(shape) > MOST_ELEMENTS:
-            raise CompileError(f"makes a constant of the shape {shape}; supported: {MOST_ELEMENTS} elements")
+        if min(shape, default=1) < 0 or prod(shape) > _MOST_MADE:
+            raise CompileError(f"makes a constant of the shape {shape}; supported: {_MOST_MADE} elements")
         value = np.asarray(node.attributes.get("value", np.zeros(1, np.float32))).reshape(-1)
         return np.full(shape, value[0], value.dtype)
     given = {name: array for name, array in zip(node.inputs, inputs, strict=True)
@@ -55,7 +58,7 @@ def _reference(nodes: Sequence[Node], opset: int, given: Mapping[str, np.ndarray
             [_input(name, array.dtype, array.shape) for name, array in given.items()],
             [onnx.ValueInfoProto(name=nodes[-1].outputs[0])])
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-        _check_sizes(model)
+        _check_sizes(model, sum(array.size for array in given.values()))
         with np.errstate(all="ignore"):
             results: Any = ReferenceEvaluator(model).run(None, dict(given))
     except CompileError:
@@ -125,10 +128,11 @@ def _check_growth(model: bytes, shapes: tuple[tuple[int, ...], ...]) -> None:
     proto = onnx.load_from_string(model)
     for value, shape in zip(proto.graph.input, shapes, strict=True):
         value.CopyFrom(helper.make_tensor_value_info(value.name, value.type.tensor_type.elem_type, shape))
-    _check_sizes(proto)
+    _check_sizes(proto, sum(prod(shape) for shape in shapes))
 
 
-def _check_sizes(model: onnx.ModelProto) -> None:
+def _check_sizes(model: onnx.ModelProto, known_elements: int) -> None:
+    """Refuse what gets large, and larger than all that it is made of."""
     try:
         graph = onnx.shape_inference.infer_shapes(model).graph
     # A model that is not valid makes nothing; who runs it says why.
@@ -142,8 +146,8 @@ def _check_sizes(model: onnx.ModelProto) -> None:
             depth = [numpy_helper.to_array(tensor) for tensor in graph.initializer if tensor.name == node.input[1]]
             known[node.output[0]] = [*known.get(node.input[0], ()), *(int(size) for array in depth for size in array.flat)]
     for shape in known.values():
-        if prod(shape) > MOST_ELEMENTS:
-            raise CompileError(f"makes a tensor of the shape {shape}; supported: {MOST_ELEMENTS} elements")
+        if prod(shape) > max(_MOST_MADE, known_elements):
+            raise CompileError(f"makes a tensor of the shape {shape}; supported: {_MOST_MADE} elements")
 
 
 def check_model(model: bytes) -> None:

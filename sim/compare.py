@@ -76,7 +76,7 @@ def compare_with_oracle(graph, model, inputs):
         The ONNX model that it comes from.
     inputs : dict[str, ndarray[N, ...]]
     """
-    names = {_stem(name) for name in graph.values}
+    names = {_stem(graph, name) for name in graph.values}
     oracle = oracle_tensors(model, inputs, names, singly=any(isinstance(op, Host) for op in graph.ops))
     known = dict(inputs)
     result = Comparison()
@@ -111,20 +111,20 @@ def compare_with_oracle(graph, model, inputs):
     return result
 
 
-def _stem(name):
+def _stem(graph, name):
     """Tensor of the model that a value stands for."""
-    return name.removesuffix("/codes").removesuffix("/real")
+    return name.removesuffix("/real" if graph.values[name].kind == "real" else "/codes")
 
 
 def _oracle_value(graph, name, oracle):
     """The oracle's tensor as the device would hold it."""
-    tensor = oracle.get(_stem(name))
+    tensor = oracle.get(_stem(graph, name))
     value = graph.values[name]
     if tensor is None or value.kind == "acc":
         return None
     if value.kind == "code" and tensor.dtype.kind == "f":
         # A real tensor of the model may bear the name of the codes that it was made of; QONNX has no others.
-        if name == _stem(name):
+        if name == _stem(graph, name):
             return None
         codes = np.rint(tensor / np.float32(value.scale)) + value.zero_point
         return np.clip(codes, -128, 127).astype(np.int8)

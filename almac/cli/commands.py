@@ -20,11 +20,14 @@ from almac.cli.main import app, console, emit_json
 from almac.cli.progress import bar
 from almac.cli.tables import print_report, print_verification
 from almac.compiler.build import build
+from almac.compiler.emit import feeds_of, quantization_of
 from almac.compiler.graph import CompileError
+from almac.compiler.importer import import_model
 from almac.compiler.onnx_model import save_proto
+from almac.compiler.pipeline import run as run_passes
 from almac.compiler.program import Program
 from almac.report import report
-from almac.verify import LEVELS, verify
+from almac.verify import LEVELS, verify, verify_golden
 
 _MODEL = "model.onnx"
 
@@ -69,7 +72,7 @@ def run(
 ):
     """Run images through a program on a device."""
     program = Program.load(folder)
-    x = load_inputs(input_, program)
+    x = load_inputs(input_, program.feeds)
     with open_device(device, program, timeout=timeout, progress=console.print) as connected, \
             bar("images") as advance:
         results = connected.run(program, x, progress=advance)
@@ -111,24 +114,32 @@ def verify_(
     """Compare onnxruntime, golden model, program and RTL tensor by tensor, bit for bit."""
     if level not in LEVELS:
         raise typer.BadParameter(f"level must be one of {', '.join(LEVELS)}, not {level!r}")
+    if flip_bit is not None and level == "golden":
+        raise typer.BadParameter("a fault is put into a program: --flip-bit needs --level program or rtl")
+    done = None
     if model.is_dir():
         program = Program.load(model)
         model = model / _MODEL
         done = replace(build(model, program.config), program=program)
-    else:
+    elif level != "golden":
         done = build(model, find(target).config)
-    if flip_bit is not None:
-        done = replace(done, program=_with_fault(done.program, flip_bit))
-    program = done.program
-    x = load_inputs(input_, program) if input_ else random_inputs(program, images)
+    # Any model has a golden answer, also one that no target runs.
+    graph = run_passes(import_model(model)) if done is None else done.graph
+    feeds = feeds_of(graph)
+    x = load_inputs(input_, feeds) if input_ else random_inputs(feeds, quantization_of(graph), images)
     x = {name: batch[:images] for name, batch in x.items()}
-    device = None
-    if level == "rtl":
-        device = open_device("sim", done.program, timeout=600, progress=console.print)
-    with bar("images") as advance:
-        result = verify(done, model, x, level, device=device, progress=advance)
-    if device is not None:
-        device.close()
+    if level == "golden":
+        result = verify_golden(graph, model, x)
+    else:
+        if flip_bit is not None:
+            done = replace(done, program=_with_fault(done.program, flip_bit))
+        device = None
+        if level == "rtl":
+            device = open_device("sim", done.program, timeout=600, progress=console.print)
+        with bar("images") as advance:
+            result = verify(done, model, x, level, device=device, progress=advance)
+        if device is not None:
+            device.close()
     summary = {
         "equal": result.equal, "level": level, "images": result.images, "tensors": result.tensors,
         "near_ties": result.near_ties, "first_difference": result.first_difference,

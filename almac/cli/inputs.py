@@ -14,7 +14,7 @@ class InputFileError(Exception):
     """A file does not hold images for the model."""
 
 
-def load_inputs(path, program):
+def load_inputs(path, feeds):
     """Batches by input name.
 
     Parameters
@@ -22,26 +22,25 @@ def load_inputs(path, program):
     path : path
         ``.npy`` or ``.npz`` (``x``, or an array for each input) in the model's own layout and units; a picture
         or a folder of them, in the order of their names: scaled to the input's size, channels first, pixel / 255.
-    program : Program
-        Its feeds are what to load.
+    feeds : sequence of Feed
+        What the model wants.
     """
-    ports = program.feeds
     path = Path(path)
     if not path.exists():
         raise InputFileError(f"{path} does not exist")
     if path.is_dir() or path.suffix.lower() in _PICTURES:
-        return {_only(path, ports).name: _pictures(path, _only(path, ports))}
+        return {_only(path, feeds).name: _pictures(path, _only(path, feeds))}
     try:
         data = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise InputFileError(f"{path} is neither NumPy data nor a picture ({error})") from None
     if isinstance(data, np.ndarray):
-        return {_only(path, ports).name: _with_batch(data, _only(path, ports))}
-    names = {port.name for port in ports}
+        return {_only(path, feeds).name: _with_batch(data, _only(path, feeds))}
+    names = {feed.name for feed in feeds}
     if names <= set(data.files):
-        return {port.name: _with_batch(data[port.name], port) for port in ports}
+        return {feed.name: _with_batch(data[feed.name], feed) for feed in feeds}
     if "x" in data.files:
-        return {_only(path, ports).name: _with_batch(data["x"], _only(path, ports))}
+        return {_only(path, feeds).name: _with_batch(data["x"], _only(path, feeds))}
     raise InputFileError(f"{path} holds {', '.join(data.files)}; it must hold x, or an array for each of "
                          f"{', '.join(sorted(names))}")
 
@@ -67,22 +66,24 @@ def labels_of(path):
         return data["y"] if "y" in data.files else None
 
 
-def random_inputs(program, count, seed=0):
-    """Random batches over the whole range of each input's codes, and a little beyond."""
+def random_inputs(feeds, quantization, count, seed=0):
+    """Random batches over the whole range of each input's codes, and a little beyond.
+
+    ``quantization`` gives scale and zero point of the inputs that are quantized as they are.
+    """
     rng = np.random.default_rng(seed)
-    ports = {port.name: port for port in program.inputs}
     batches = {}
-    for feed in program.feeds:
+    for feed in feeds:
         shape, dtype = (count, *feed.shape), np.dtype(feed.dtype)
-        port = ports.get(feed.name)
         if dtype.kind in "iu":
             info = np.iinfo(dtype)
             batches[feed.name] = rng.integers(max(info.min, -256), min(info.max, 255) + 1, shape).astype(dtype)
-        elif port is None:
+        elif feed.name not in quantization:
             # The host computes on it first: nothing is known of its range.
             batches[feed.name] = rng.normal(0, 1, shape).astype(dtype)
         else:
-            real = (rng.integers(-136, 137, shape) - port.zero_point) * np.float32(port.scale[0])
+            scale, zero_point = quantization[feed.name]
+            real = (rng.integers(-136, 137, shape) - zero_point) * np.float32(scale)
             batches[feed.name] = real.astype(dtype)
     return batches
 
