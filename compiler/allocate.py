@@ -32,11 +32,12 @@ def allocate(schedule: Schedule) -> dict[str, int]:
             start = max(start, end)
         if start + size > depth:
             layer = schedule.layers[max(birth, 0)] if schedule.layers else None
+            where = f"layer {layer.name!r} ({layer.kind})" if layer else "the model"
             taken = sum(end - first for first, end in others)
             raise CompileError(
-                f"{f'layer {layer.name!r} ({layer.kind})' if layer else 'the model'}: {name!r} takes {size} words of activation memory, "
-                f"of {depth} there are {depth - taken} free at that time; use a target with more lanes "
-                f"or an act_depth of at least {start + size}, or a smaller input")
+                f"{where}: {name!r} takes {size} words of activation memory, of {depth} there are {depth - taken} "
+                f"free at that time; use a target with more lanes or an act_depth of at least {start + size}, or a "
+                "smaller input")
         placed[name] = (start, start + size)
     return {name: start for name, (start, _) in placed.items()}
 

@@ -22,7 +22,7 @@ from almac.compiler.graph import (
 )
 from almac.compiler.linear import Linear
 from almac.compiler.scales import code_of, fixed_point, offset_of
-from almac.compiler.states import Codes
+from almac.compiler.states import Chain, Codes, Joined, Moved, Product, Real, State, Sum
 
 __all__ = ["Builder", "bipolar_of", "dequantized", "requantized"]
 
@@ -54,6 +54,26 @@ class Builder:
             raise CompileError("makes one number for each image; supported on the array: a vector; reshape it")
         self.ops.append(op)
         self.values[op.output] = value
+
+    def shape(self, state: State) -> tuple[int, ...]:
+        """Shape of a tensor for one image; empty where there is none."""
+        match state:
+            case Codes(name=name):
+                return self.values[name].shape
+            case Real(shape=shape) | Linear(shape=shape):
+                return shape
+            case Sum(a=a) | Product(a=a):
+                return self.shape(a)
+            case Chain(codes=codes):
+                return self.shape(codes)
+            case Moved(motion=motion):
+                return motion.index.shape
+            case Joined(parts=parts, axis=axis):
+                shapes = [self.shape(part) for part in parts]
+                return (*shapes[0][:axis], sum(shape[axis] for shape in shapes), *shapes[0][axis + 1:])
+            case np.ndarray():
+                return state.shape[1:]
+        return ()
 
     def close(self, linear: Linear) -> str:
         """Emit the op that makes the accumulators, unless it is there already; their name."""

@@ -105,6 +105,13 @@ class HostWork:
         return [key for key in self._producers[name].inputs
                 if key and not isinstance(self._states.get(key), np.ndarray | Weight | None)]
 
+    def copy(self, name: str) -> str:
+        """Value that holds the tensor ``name`` once more."""
+        node = self._producers[name]
+        identity = helper.make_node("Identity", [name], [f"{name}/copy"])
+        return self._emit(node, [identity], self._model.opset, {name: self.real(name)}, {}, f"{name}/copy",
+                          "", self._graph.values[self.real(name)].shape).name
+
     def sign(self, node: Node, shape: tuple[int, ...], scale: float) -> Real:
         """``scale`` where the input is not below zero, else its negative."""
         below, name = f"{node.name}/below", f"{node.outputs[0]}/real"

@@ -8,7 +8,6 @@ that is for the schedule to say. Only nodes that are not valid are refused here,
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -17,13 +16,15 @@ from almac.compiler.builder import Builder
 from almac.compiler.closing import close
 from almac.compiler.elementwise import chain
 from almac.compiler.epilogue import after_sum, bounds
-from almac.compiler.graph import CompileError, Graph, Index, MaxPool, Quantize, SumPool, Table, Value
+from almac.compiler.graph import CompileError, Graph, Quantize, Table, Value
 from almac.compiler.host_work import HostWork
+from almac.compiler.layouts import concatenated, moved, pair, rearranged
 from almac.compiler.linear import Linear, convolution, identity, matrix_product, transposed_convolution
 from almac.compiler.messages import FUNCTIONS, invalid, reason, shape_text
-from almac.compiler.moves import MOST_MOVED, MOVES, broadcast, moves_of
+from almac.compiler.moves import MOVES
 from almac.compiler.onnx_model import Model, Node, Source, load
 from almac.compiler.onnx_run import fold_constants
+from almac.compiler.pooling import AVERAGES, MAXIMA, average, drops_columns, maximum
 from almac.compiler.quantizers import parameters
 from almac.compiler.states import (
     Chain,
@@ -38,7 +39,6 @@ from almac.compiler.states import (
     Unsupported,
     Weight,
 )
-from almac.compiler.windows import pool_window, spatial_axes, window_counts
 
 __all__ = ["import_model"]
 
@@ -52,10 +52,6 @@ _ON_CONSTANTS = {
 _CHANNEL_AFFINE = {"Add", "BatchNormalization", "Div", "Mul", "Sub"}
 
 _PRODUCTS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
-
-#: Sums, maxima and averages over windows or whole images.
-_AVERAGES = {"AveragePool", "GlobalAveragePool", "ReduceMean", "ReduceSum"}
-_MAXIMA = {"GlobalMaxPool", "MaxPool", "ReduceMax"}
 
 _REALS = (np.int32, np.float16, np.float32)
 
@@ -120,8 +116,8 @@ class _Importer:
             try:
                 result = self._on_array(node, inputs)
             except RecursionError:
-                return self.host.lower(node, inputs, "is behind too many nodes that wait for a quantizer; quantize the "
-                                       "tensor before it")
+                return self.host.lower(node, inputs, "is behind too many nodes that wait for a quantizer; quantize "
+                                       "the tensor before it")
             except CompileError as error:
                 if node.op == "QuantizeLinear" and isinstance(inputs[0], Real) and inputs[0].dtype not in _REALS:
                     raise
@@ -143,7 +139,7 @@ class _Importer:
             case "Cast", [Linear() | Sum() | Codes(real=True) as state] if node.integer("to", 0) == 1:
                 return state
             case "Shape", [Real() | Codes() | Linear() as x]:
-                return np.array([1, *self._shape(x)][slice(
+                return np.array([1, *self.graph.shape(x)][slice(
                     node.integer("start", 0), node.attributes.get("end"))], np.int64)
             case "QuantizeLinear", [np.ndarray() as x, *_]:
                 return parameters(node, inputs).quantize(x)
@@ -161,15 +157,16 @@ class _Importer:
             case op, _ if op in _ON_CONSTANTS and inputs and all(
                     isinstance(state, np.ndarray | None) for state in inputs):
                 return fold_constants(node, self.model.opset, inputs)
-            case op, [Codes() as x, *_] if op.startswith("Reduce") and self._drops_columns(node, inputs):
+            case _, [Codes() as x, *_] if drops_columns(self.graph, node, inputs):
                 # The rows that are left become columns: a layout of their own.
                 name = node.outputs[0]
                 kept = replace(node, outputs=(f"{name}/kept",), attributes={**node.attributes, "keepdims": 1})
-                channels, rows, _ = self._shape(x)
+                channels, rows, _ = self.graph.shape(x)
                 index = np.arange(channels * rows, dtype=np.int32).reshape(channels, rows)
-                return self._moved(Motion(node=node, index=index, pad=0.0), self._on_array(kept, inputs), name)
-            case op, [Codes() as x, *_] if op in _MAXIMA:
-                return self._max_pool(node, x, inputs)
+                motion = Motion(node=node, index=index, pad=0.0)
+                return moved(self.graph, motion, self._on_array(kept, inputs), name)
+            case op, [Codes() as x, *_] if op in MAXIMA:
+                return maximum(self.graph, node, x, inputs)
             case "Clip", [Codes(real=False) as x, *_]:
                 return self._limit(node, x, inputs)
             case _, [Moved() as x, *rest] if _on_elements(node, rest):
@@ -179,9 +176,9 @@ class _Importer:
             case op, [np.ndarray() | Weight(), *_] if op in MOVES:
                 raise CompileError(reason(node, inputs))
             case op, [state, *_] if op in MOVES and state is not None:
-                return self._move(node, state, inputs)
+                return rearranged(self.graph, self.model, node, state, inputs)
             case "Concat", _:
-                return self._concat(node, inputs)
+                return concatenated(self.graph, self.model, self.states, node, inputs)
             case "Sum", [_, _]:
                 return self._on_array(replace(node, op="Add"), inputs)
             case _, [Linear() | Sum() | Product(), *_] | [_, Linear()]:
@@ -196,31 +193,31 @@ class _Importer:
             inputs = [state.real() if isinstance(state, Weight) else state for state in inputs]
         match node.op, inputs:
             case "Conv", [Codes() as x, Weight() as weight, *rest]:
-                return _biased(convolution(node, x, weight, self._shape(x)), rest)
+                return _biased(convolution(node, x, weight, self.graph.shape(x)), rest)
             case "ConvTranspose", [Codes() as x, Weight() as weight, *rest]:
-                x, linear = transposed_convolution(node, x, weight, self._shape(x), self.graph.moved)
+                x, linear = transposed_convolution(node, x, weight, self.graph.shape(x), self.graph.moved)
                 return _biased(linear, rest)
             case "Gemm" | "MatMul", [Codes() as x, Weight() as weight, *rest]:
-                return matrix_product(node, x, weight, self._shape(x), rest)
+                return matrix_product(node, x, weight, self.graph.shape(x), rest)
             case "Gemm" | "MatMul", [Codes(), Codes(), *_]:
                 raise CompileError("multiplies two tensors of the model; supported: one of them constant")
             case op, _ if op in _PRODUCTS:
                 raise CompileError("its weights are not quantized; supported: integer weights behind "
                                    "DequantizeLinear; quantize the model first")
             case "Add" | "Sub", [Codes() as a, Codes() as b]:
-                a, b = self._pair(node, a, b)
+                a, b = pair(self.graph, node, a, b)
                 return Sum(a=a, b=b, sign=1 if node.op == "Add" else -1)
             case "Mul", [Codes() as a, Codes() as b] if a != b:
-                a, b = self._pair(node, a, b)
+                a, b = pair(self.graph, node, a, b)
                 return Product(a=a, b=b)
-            case op, [Codes() as x, *_] if op in _AVERAGES:
-                return self._average_pool(node, x, inputs)
-            case op, [Codes() as x, *rest] if op in _CHANNEL_AFFINE and _of_channels(op, rest, self._shape(x)):
-                return after_sum(node, [identity(node, x, self._shape(x)), *rest])
+            case op, [Codes() as x, *_] if op in AVERAGES:
+                return average(self.graph, node, x, inputs)
+            case op, [Codes() as x, *rest] if op in _CHANNEL_AFFINE and _of_channels(op, rest, self.graph.shape(x)):
+                return after_sum(node, [identity(node, x, self.graph.shape(x)), *rest])
             case "Add" | "Mul", [np.ndarray() as constant, Codes() as x] if _of_channels(
-                    node.op, [constant], self._shape(x)):
-                return after_sum(node, [identity(node, x, self._shape(x)), constant])
-        return chain(node, inputs, self._shape(inputs[0]) if inputs[0] is not None else ())
+                    node.op, [constant], self.graph.shape(x)):
+                return after_sum(node, [identity(node, x, self.graph.shape(x)), constant])
+        return chain(node, inputs, self.graph.shape(inputs[0]) if inputs[0] is not None else ())
 
     # Quantizers and dequantizers.
 
@@ -252,7 +249,7 @@ class _Importer:
             case Codes(real=True) | Chain() | Linear():
                 close(self.graph, self.model, self.states, state, value, name, node.name, bipolar=True)
             case _:
-                real = self.host.sign(node, self._shape(state), value.scale)
+                real = self.host.sign(node, self.graph.shape(state), value.scale)
                 self._enter(real, name, node.name, value, exact=False)
         return _codes(name, value, real=True)
 
@@ -285,13 +282,6 @@ class _Importer:
 
     # Operators that change no code, or add codes up.
 
-    def _max_pool(self, node: Node, x: Codes, inputs: list[State]) -> Codes:
-        window, shape = pool_window(node, self._shape(x), self._axes(node, inputs))
-        name = node.outputs[0]
-        self.graph.emit(MaxPool(inputs=(x.name,), output=name, source=node.name, **window),
-                        replace(self.graph.values[x.name], shape=shape, scale=x.scale, zero_point=x.zero_point))
-        return replace(x, name=name)
-
     def _limit(self, node: Node, x: Codes, inputs: list[State]) -> Codes:
         """Codes within bounds that the model gives as codes (QCDQ)."""
         low, high = (limit - 128 * x.unsigned for limit in bounds(node, inputs))
@@ -300,123 +290,6 @@ class _Importer:
         self.graph.emit(Table(inputs=(x.name,), output=name, source=node.name, table=tuple(codes.tolist())),
                         self.graph.values[x.name])
         return replace(x, name=name)
-
-    def _average_pool(self, node: Node, x: Codes, inputs: list[State]) -> Linear | Codes:
-        shape = self._shape(x)
-        axes = self._axes(node, inputs)
-        if node.op.startswith("Reduce") and node.integer("noop_with_empty_axes", 0) and not axes:
-            return x
-        window, out = pool_window(node, shape, axes)
-        count = int(np.prod(window["kernel"]))
-        op = SumPool(inputs=(x.name,), output=node.outputs[0], source=node.name, pad_code=x.zero_point, **window)
-        linear = Linear(op=op, shape=out, scale=np.full(out[0], x.scale, np.float32),
-                        constant=np.full(out[0], -x.zero_point * count, np.int64))
-        if node.op == "ReduceSum":
-            return linear
-        counts = window_counts(node, op, shape, out)
-        if (counts != count).any():
-            return replace(linear, counts=counts)
-        return replace(linear, scale=linear.scale / np.float32(count))
-
-    def _axes(self, node: Node, inputs: list[State]) -> list[int] | None:
-        """Axes of a reduction, as an attribute or an input."""
-        if not node.op.startswith("Reduce"):
-            return None
-        given = inputs[1] if len(inputs) > 1 else None
-        if given is not None and not isinstance(given, np.ndarray):
-            raise CompileError("its axes are not constants")
-        axes = node.attributes.get("axes") if given is None else given.reshape(-1).tolist()
-        return spatial_axes(node, axes, len(self._shape(inputs[0])))
-
-    def _drops_columns(self, node: Node, inputs: list[State]) -> bool:
-        """Whether a reduction of an image takes away the last axis alone."""
-        return (len(self._shape(inputs[0])) == 3 and not node.integer("keepdims", 1)
-                and self._axes(node, inputs) == [3])
-
-    def _pair(self, node: Node, a: Codes, b: Codes) -> tuple[Codes, Codes]:
-        """Both operands in the shape of the result."""
-        shapes = self._shape(a), self._shape(b)
-        if len(shapes[0]) != len(shapes[1]):
-            raise CompileError(f"joins the shapes {shapes[0]} and {shapes[1]}; supported: as many axes")
-        try:
-            target = np.broadcast_shapes(*shapes)
-        except ValueError:
-            raise CompileError(f"joins the shapes {shapes[0]} and {shapes[1]}, which do not fit") from None
-        pair = []
-        for key, codes, shape in zip("ab", (a, b), shapes, strict=True):
-            name, move = f"{node.outputs[0]}/{key}", Index(broadcast(shape, target))
-            pair.append(codes if shape == target else self.graph.moved(codes, name, move, node.name, "Expand"))
-        return pair[0], pair[1]
-
-    def _move(self, node: Node, state: State, inputs: list[State]) -> State:
-        """An operator that moves data: at once if there are codes, else as soon as there are."""
-        if isinstance(state, Codes) or (isinstance(state, Real) and self.graph.values[state.name].leading == 1):
-            shape = self._shape(state)
-        elif isinstance(state, Linear | Sum | Product | Chain | Joined | Moved):
-            shape = self._shape(state)
-        else:
-            raise CompileError(reason(node, inputs))
-        indices, pad = moves_of(node, self.model.opset, shape, inputs, self.model.batch)
-        results = [self._moved(Motion(node=node, index=index, pad=pad), state, name)
-                   for index, name in zip(indices, node.outputs, strict=True)]
-        return results if len(results) > 1 else results[0]
-
-    def _moved(self, motion: Motion, state: State, name: str) -> State:
-        node, shape = motion.node, motion.index.shape
-        match state:
-            case Codes():
-                if not state.real:
-                    # It pads with codes.
-                    real = (motion.pad - 128 * state.unsigned - state.zero_point) * state.scale
-                    motion = replace(motion, pad=real)
-                move = motion.of_codes(state.scale, state.zero_point)
-                return self.graph.moved(state, name, move, node.name, node.op)
-            case Real():
-                return replace(state, shape=shape, moves=(*state.moves, motion))
-            case Linear() if shape[0] == state.shape[0] and not {*state.shape[1:], *shape[1:]} - {1}:
-                return replace(state, shape=shape)
-            case _:
-                return Moved(state=state, motion=motion)
-
-    def _concat(self, node: Node, inputs: list[State]) -> State:
-        kinds = (Codes, Chain, Linear, Sum, Product, Joined, Moved)
-        if not all(isinstance(state, kinds) for state in inputs):
-            raise CompileError(reason(node, inputs))
-        shapes = [self._shape(state) for state in inputs]
-        rank = len(shapes[0]) + 1
-        axis = node.integer("axis", 1) % rank
-        if axis == 0 or len({(*shape[:axis - 1], *shape[axis:]) for shape in shapes}) > 1:
-            raise CompileError(f"joins the shapes {shapes} along axis {node.integer('axis', 1)}; supported: any "
-                               "axis behind the batch")
-        if sum(prod(shape) for shape in shapes) > MOST_MOVED:
-            raise CompileError(f"joins the shapes {shapes}; supported: {MOST_MOVED} elements")
-        first = inputs[0]
-        joined = Joined(parts=tuple(inputs), axis=axis - 1)
-        if isinstance(first, Codes) and all(isinstance(x, Codes) and replace(x, name="") == replace(first, name="")
-                                            for x in inputs):
-            value = replace(self.graph.values[first.name], scale=first.scale, zero_point=first.zero_point)
-            close(self.graph, self.model, self.states, joined, value, node.outputs[0], node.name)
-            return replace(first, name=node.outputs[0])
-        return joined
-
-    def _shape(self, state: State) -> tuple[int, ...]:
-        match state:
-            case Codes(name=name):
-                return self.graph.values[name].shape
-            case Real(shape=shape) | Linear(shape=shape):
-                return shape
-            case Sum(a=a) | Product(a=a):
-                return self._shape(a)
-            case Chain(codes=codes):
-                return self._shape(codes)
-            case Moved(motion=motion):
-                return motion.index.shape
-            case Joined(parts=parts, axis=axis):
-                shapes = [self._shape(part) for part in parts]
-                return (*shapes[0][:axis], sum(shape[axis] for shape in shapes), *shapes[0][axis + 1:])
-            case np.ndarray():
-                return state.shape[1:]
-        return ()
 
     def _output(self, name: str) -> None:
         match self.states.get(name):
@@ -427,7 +300,11 @@ class _Importer:
             case np.ndarray() | Weight():
                 self.problems.append(f"output {name!r}: it is a constant")
             case _:
-                self.graph.renamed[self.host.real(name)] = name
+                real = self.host.real(name)
+                if real in self.graph.renamed or any(info.name == real for info in self.model.inputs):
+                    # Another output, or an input of the model: this one needs a tensor of its own.
+                    real = self.host.copy(name)
+                self.graph.renamed[real] = name
 
 
 def _biased(linear: Linear, rest: list[State]) -> Linear:

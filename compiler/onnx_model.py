@@ -1,6 +1,7 @@
 """ONNX files as plain nodes and arrays, cleaned up and in one spelling; with their errors named."""
 
 import logging
+import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -35,6 +36,13 @@ _MOST_BYTES = 1 << 31
 #: Nodes of a model, with those of its functions, and how deep these may call one another.
 _MOST_NODES = 1 << 16
 _MOST_CALLS = 100
+
+#: Slices in a row whose shapes are inferred.
+_MOST_SLICES = 16
+
+#: What Einsum takes, without its spaces.
+_TERM = rb"[A-Za-z]*(\.\.\.)?[A-Za-z]*"
+_EQUATION = re.compile(_TERM + rb"(," + _TERM + rb")*(->" + _TERM + rb")?")
 
 _TWO_BIT = {getattr(onnx.TensorProto, "INT2", -1), getattr(onnx.TensorProto, "UINT2", -1)}
 _INT2_OPSET = 25
@@ -129,7 +137,7 @@ def load(source: Source) -> Model:
         model = onnx_ir.serde.deserialize_model(proto)
         _CLEAN_UP(model)
         declined = canonical(model)
-        _SHAPES(model)
+        _infer_shapes(model)
         nodes = tuple(_node(node, opset, declined) for node in model.graph)
         tensors = {info.name: info for info in _tensors(model)}
         constants = {name: np.asarray(value.const_value.numpy())
@@ -156,6 +164,26 @@ _CLEAN_UP = onnx_ir.passes.Sequential(
 
 #: Shapes of inner tensors; without them a node is asked what it makes of zeros.
 _SHAPES = common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)
+
+
+def _infer_shapes(model: onnx_ir.Model) -> None:
+    """Shapes of inner tensors, where they are known.
+
+    The library dies of a Slice of a size below zero, which damaged pads and scales make; so each is hidden from it
+    until the shape that it reads is known.
+    """
+    hidden = [node for node in model.graph if node.op_type == "Slice" and node.domain == ""]
+    for _ in range(_MOST_SLICES):
+        for node in hidden:
+            node.op_type = "HiddenSlice"
+        _SHAPES(model)
+        for node in hidden:
+            node.op_type = "Slice"
+        seen = [node for node in hidden if (value := node.inputs[0]) is not None and value.shape is not None
+                and all(isinstance(size, int) and size >= 0 for size in value.shape)]
+        if not seen:
+            return
+        hidden = [node for node in hidden if node not in seen]
 
 
 def load_proto(source: Source) -> onnx.ModelProto:
@@ -223,6 +251,9 @@ def _one_image(graph: onnx.GraphProto, constants: set[str]) -> int:
     batches = set()
     for value in graph.input:
         dims = value.type.tensor_type.shape.dim
+        for dim in dims:
+            if dim.HasField("dim_value") and dim.dim_value < 0:
+                dim.ClearField("dim_value")
         if value.name not in constants and len(dims):
             batches.add(int(dims[0].dim_value) if dims[0].HasField("dim_value") else 1)
             dims[0].dim_value = 1
@@ -278,7 +309,8 @@ def _check_origins(graph: onnx.GraphProto, constants: set[str]) -> None:
         raise CompileError(f"node {node.name!r} ({node.op_type}) reads {', '.join(lost)}, which nothing makes, or "
                            "which depends on the node itself")
     if direct := [value.name for value in graph.output if value.name in known - {""}]:
-        raise CompileError(f"the output {direct[0]!r} is an input or a constant; remove it, or put a node before it")
+        raise CompileError(f"the output {direct[0]!r} is an input or a constant; remove it, or put a node before "
+                           "it")
     made = known | {name for node in graph.node for name in node.output}
     if lost := [value.name for value in graph.output if not value.name or value.name not in made]:
         raise CompileError(f"the model is not valid: nothing makes the output {lost[0]!r}")
@@ -290,7 +322,8 @@ def _array(tensor: onnx.TensorProto, opset: int) -> np.ndarray:
                            f"{_INT2_OPSET} on; this model is of opset {opset}")
     try:
         return numpy_helper.to_array(tensor)
-    except (KeyError, TypeError, ValueError, MemoryError, OverflowError, OSError, onnx.checker.ValidationError) as error:
+    except (KeyError, TypeError, ValueError, MemoryError, OverflowError, OSError,
+            onnx.checker.ValidationError) as error:
         raise CompileError(f"initializer {tensor.name!r} cannot be read ({error})") from None
 
 
@@ -301,7 +334,7 @@ def _check_node(index: int, proto: onnx.NodeProto, opset: int) -> None:
     if not any(proto.output):
         raise CompileError(f"{where} has no output")
     for item in proto.attribute:
-        if item.type == onnx.AttributeProto.UNDEFINED or item.type not in onnx.AttributeProto.AttributeType.values():
+        if item.type not in {*onnx.AttributeProto.AttributeType.values()} - {onnx.AttributeProto.UNDEFINED}:
             raise CompileError(f"{where}: the attribute {item.name} is of no known type")
     if any(item.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for item in proto.attribute):
         raise CompileError(f"{where} holds a graph of its own; supported: straight-line models; simplify the model "
@@ -311,9 +344,15 @@ def _check_node(index: int, proto: onnx.NodeProto, opset: int) -> None:
     schema: Any = onnx.defs.get_schema(proto.op_type, opset)
     _check_operands(proto, schema, where)
     known = schema.attributes
-    if any(item.name == "group" and item.i < 1 for item in proto.attribute):
-        # The library's inference divides by it.
-        raise CompileError(f"{where}: group is below 1")
+    names = [item.name for item in proto.attribute]
+    if len(set(names)) < len(names):
+        raise CompileError(f"{where} has two attributes of one name")
+    for item in proto.attribute:
+        # The library's inference divides by the one, and never ends with the other.
+        if item.name == "group" and item.i < 1:
+            raise CompileError(f"{where}: group is below 1")
+        if item.name == "equation" and not _EQUATION.fullmatch(item.s.replace(b" ", b"")):
+            raise CompileError(f"{where}: equation = {item.s.decode(errors='replace')!r} is none")
     for item in proto.attribute:
         if item.type == onnx.AttributeProto.TENSOR:
             _array(item.t, opset)
@@ -350,7 +389,8 @@ def _check_functions(model: onnx.ModelProto) -> None:
     sizes: dict[tuple[str, str, str], tuple[int, int]] = {}
     for key, nodes in (*((key, functions[key]) for key in order), (("", "", ""), model.graph.node)):
         inner = [sizes[name] for name in calls(nodes)]
-        sizes[key] = (len(nodes) + sum(count for count, _ in inner), 1 + max((depth for _, depth in inner), default=0))
+        sizes[key] = (len(nodes) + sum(count for count, _ in inner),
+                      1 + max((depth for _, depth in inner), default=0))
     count, depth = sizes["", "", ""]
     if count > _MOST_NODES or depth > _MOST_CALLS:
         raise CompileError(f"the model has {count} nodes when its functions, {depth} deep, are inlined; supported: "
@@ -374,7 +414,8 @@ def _tensors(model: onnx_ir.Model) -> list[TensorInfo]:
     values = [*model.graph.inputs, *(value for node in model.graph for value in node.outputs)]
     return [TensorInfo(name=value.name or "", dtype=np.dtype(value.dtype.numpy()),
                        shape=tuple(size if isinstance(size, int) and size >= 0 else None for size in value.shape))
-            for value in values if value.dtype not in (None, onnx_ir.DataType.UNDEFINED) and value.shape is not None]
+            for value in values
+            if value.dtype not in (None, onnx_ir.DataType.UNDEFINED) and value.shape is not None]
 
 
 def _info(value: onnx.ValueInfoProto) -> TensorInfo:
@@ -387,6 +428,6 @@ def _info(value: onnx.ValueInfoProto) -> TensorInfo:
             raise CompileError(f"tensor {value.name!r} is of the unknown type {tensor.elem_type}") from None
     shape = tuple(d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else None for d in tensor.shape.dim)
     if prod(size or 1 for size in shape) > MOST_ELEMENTS:
-        raise CompileError(f"tensor {value.name!r} has the shape {list(shape)}; supported: {MOST_ELEMENTS} elements; "
-                           "use a smaller input")
+        raise CompileError(f"tensor {value.name!r} has the shape {list(shape)}; supported: {MOST_ELEMENTS} "
+                           "elements; use a smaller input")
     return TensorInfo(name=value.name, dtype=dtype, shape=shape)

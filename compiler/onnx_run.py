@@ -23,8 +23,8 @@ _MOST_MADE = 1 << 25
 _IR_VERSION = 10
 
 _ERRORS: Any = (
-    AssertionError, AttributeError, LookupError, MemoryError, NotImplementedError, OverflowError, RuntimeError, TypeError,
-    ValueError, ZeroDivisionError, onnx.checker.ValidationError)
+    AssertionError, AttributeError, LookupError, MemoryError, NotImplementedError, OverflowError, RuntimeError,
+    TypeError, ValueError, ZeroDivisionError, onnx.checker.ValidationError)
 
 
 def fold_constants(node: Node, opset: int, inputs: Sequence[np.ndarray | None]) -> np.ndarray:
@@ -35,6 +35,8 @@ def fold_constants(node: Node, opset: int, inputs: Sequence[np.ndarray | None]) 
         if min(shape, default=1) < 0 or prod(shape) > _MOST_MADE:
             raise CompileError(f"makes a constant of the shape {shape}; supported: {_MOST_MADE} elements")
         value = np.asarray(node.attributes.get("value", np.zeros(1, np.float32))).reshape(-1)
+        if value.size != 1:
+            raise CompileError(f"fills a constant with {value.size} numbers; its operator takes one")
         return np.full(shape, value[0], value.dtype)
     given = {name: array for name, array in zip(node.inputs, inputs, strict=True)
              if name and array is not None}
@@ -124,7 +126,7 @@ def run_model(model: bytes, args: Sequence[np.ndarray]) -> np.ndarray:
 
 @lru_cache(maxsize=256)
 def _check_growth(model: bytes, shapes: tuple[tuple[int, ...], ...]) -> None:
-    """Refuse a model that makes large tensors of inputs of the given shapes, before it takes the memory for them."""
+    """Refuse a model that makes large tensors of inputs of these shapes, before it takes the memory for them."""
     proto = onnx.load_from_string(model)
     for value, shape in zip(proto.graph.input, shapes, strict=True):
         value.CopyFrom(helper.make_tensor_value_info(value.name, value.type.tensor_type.elem_type, shape))
@@ -144,7 +146,8 @@ def _check_sizes(model: onnx.ModelProto, known_elements: int) -> None:
         if node.op_type == "OneHot":
             # Inference does not know the one size that a number of the model gives.
             depth = [numpy_helper.to_array(tensor) for tensor in graph.initializer if tensor.name == node.input[1]]
-            known[node.output[0]] = [*known.get(node.input[0], ()), *(int(size) for array in depth for size in array.flat)]
+            known[node.output[0]] = [*known.get(node.input[0], ()),
+                                     *(int(size) for array in depth for size in array.flat)]
     for shape in known.values():
         if prod(shape) > max(_MOST_MADE, known_elements):
             raise CompileError(f"makes a tensor of the shape {shape}; supported: {_MOST_MADE} elements")

@@ -206,7 +206,7 @@ class Program:
 
     @cached_property
     def digest(self) -> str:
-        """Identity of what is computed, whatever the tensors are called; every run compares it with the device's."""
+        """Identity of what is computed, whatever the tensors are called; a run compares it with the device's."""
         names = {name: f"{place.address}" for name, place in self.placements.items()}
         names |= {feed.name: f"feed {k}" for k, feed in enumerate(self.feeds)}
         for kind, steps in (("before", self.before), ("after", self.after)):

@@ -61,10 +61,15 @@ class Parameters:
         axis, block = self.axis % max(codes.ndim, 1), 0
         if self.block:
             _check_blocks(codes.shape, self.scale.shape, axis, self.block)
+            if self.zero_point.size > 1 and self.zero_point.shape != self.scale.shape:
+                raise CompileError(f"zero points of the shape {list(self.zero_point.shape)} for scales of "
+                                   f"{list(self.scale.shape)}")
             block = max(min(self.block, codes.shape[axis]), 1)
         elif self.scale.size not in (1, *codes.shape[axis:axis + 1]):
             raise CompileError(f"{self.scale.size} scales for the axis {axis} of {list(codes.shape)}")
-        return Weight(codes=integers, scale=self.scale, zero_point=self.zero_point.astype(np.int64),
+        zero_point = self.zero_point.astype(np.int64)
+        return Weight(codes=integers, scale=self.scale,
+                      zero_point=zero_point.reshape(()) if zero_point.size == 1 else zero_point,
                       axis=axis, block=block)
 
     def quantize(self, x: np.ndarray) -> np.ndarray:

@@ -242,7 +242,8 @@ def _conv_tiles(op: Conv, requantize: Requantize | None, target: str, source: La
                 used = np.flatnonzero(trits[:, first:stop].any(axis=(0, 1, 3, 4)))
                 begin, end = (int(k) // config.lanes for k in (used[[0, -1]] if len(used) else (0, 0)))
                 end += 1
-                part, offsets = slice(begin * config.lanes, end * config.lanes), [begin * config.lanes] * len(offsets)
+                part = slice(begin * config.lanes, end * config.lanes)
+                offsets = [begin * config.lanes] * len(offsets)
             beats, alpha, scale_beats = array_words(
                 trits[:, first:stop, part], scales[:, first:stop], begin, end, offsets, config)
             counts = (*loops["counts"][:3], len(trits), *kernel, end - begin)

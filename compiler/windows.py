@@ -84,7 +84,8 @@ def window_counts(node: Node, op: SumPool, shape: tuple[int, ...], out: tuple[in
         # Positions that count: the image, or the image and its pads, never what hangs over (ceil_mode).
         low, high = (-before, sizes[axis] + after) if padded else (0, sizes[axis])
         first = np.arange(positions[axis]) * op.strides[axis] - before
-        begin, end = (np.clip(-((first - limit) // op.dilations[axis]), 0, op.kernel[axis]) for limit in (low, high))
+        begin, end = (np.clip(-((first - limit) // op.dilations[axis]), 0, op.kernel[axis])
+                      for limit in (low, high))
         counts.append(np.maximum(end - begin, 0))
     full = np.multiply.outer(*counts)
     if not full.all():
@@ -92,7 +93,8 @@ def window_counts(node: Node, op: SumPool, shape: tuple[int, ...], out: tuple[in
     return full.reshape(out[1:])
 
 
-def transposed_window(node: Node, shape: tuple[int, ...], kernel: tuple[int, ...]) -> tuple[Window, np.ndarray | None]:
+def transposed_window(node: Node, shape: tuple[int, ...], kernel: tuple[int, ...],
+                      ) -> tuple[Window, np.ndarray | None]:
     """Window of the convolution that a ConvTranspose is, and where the elements of its input come from.
 
     Returns
@@ -138,16 +140,18 @@ def transposed_window(node: Node, shape: tuple[int, ...], kernel: tuple[int, ...
     stuffed = np.full((shape[0], *((n - 1) * s + 1 for n, s in zip(sizes, strides, strict=True))), -1, np.int32)
     stuffed[:, ::strides[0], ::strides[1]] = index
     outer = [(k - 1 - b, k - 1 - e + o) for k, b, e, o in zip(span, begin, end, extra, strict=True)]
-    if min(*begin, *end) < 0 or any(n + a + b < k for n, (a, b), k in zip(stuffed.shape[1:], outer, span, strict=True)):
+    if min(*begin, *end) < 0 or any(
+            n + a + b < k for n, (a, b), k in zip(stuffed.shape[1:], outer, span, strict=True)):
         raise CompileError(f"pads = {[*begin, *end]} leave nothing of its output, or are below zero")
     crop = [slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in zip(stuffed.shape[1:], outer, strict=True)]
     stuffed = stuffed[:, crop[0], crop[1]]
     (top, bottom), (left, right) = ((max(a, 0), max(b, 0)) for a, b in outer)
-    window = Window(kernel=(kernel[0], kernel[1]), strides=(1, 1), dilations=dilations, pads=(top, left, bottom, right),
-                    shape=tuple(n + a + b - k + 1 for n, (a, b), k in zip(
+    window = Window(kernel=(kernel[0], kernel[1]), strides=(1, 1), dilations=dilations,
+                    pads=(top, left, bottom, right), shape=tuple(n + a + b - k + 1 for n, (a, b), k in zip(
                         stuffed.shape[1:], ((top, bottom), (left, right)), span, strict=True))[-rank:])
     stuffed = stuffed.reshape(shape[0], *stuffed.shape[1:][-rank:])
-    return window, None if stuffed.size == index.size and (stuffed.reshape(-1) == index.reshape(-1)).all() else stuffed
+    same = stuffed.size == index.size and (stuffed.reshape(-1) == index.reshape(-1)).all()
+    return window, None if same else stuffed
 
 
 def _pair(node: Node, name: str, spatial: tuple[int, ...]) -> tuple[int, int]:
@@ -207,5 +211,5 @@ def _window(node: Node, shape: tuple[int, ...], kernel: tuple[int, int]) -> Wind
 def _check_room(size: Sequence[int], begin: Sequence[int], end: Sequence[int], positions: Sequence[int]) -> None:
     padded = [n + before + after for n, before, after in zip(size, begin, end, strict=True)]
     if prod(padded) > _MOST_POSITIONS or prod(positions) > _MOST_POSITIONS:
-        raise CompileError(f"pads its input to {padded}, for {list(positions)} outputs; supported: {_MOST_POSITIONS} "
-                           "positions")
+        raise CompileError(f"pads its input to {padded}, for {list(positions)} outputs; supported: "
+                           f"{_MOST_POSITIONS} positions")

@@ -1,7 +1,7 @@
 """Damaged models, of which each is compiled or refused: ``python tests/fuzz/fuzz.py --minutes 10 --seed 1``.
 
-A traceback, a crash, more than ten seconds or more than two gigabytes is a failure: the file is written into the folder
-given by ``--output``, with the reason beside it.
+A traceback, a crash, more than ten seconds or more than two gigabytes is a failure: the file is written into the
+folder given by ``--output``, with the reason beside it.
 """
 
 import argparse

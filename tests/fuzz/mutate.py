@@ -9,7 +9,8 @@ from onnx import numpy_helper
 
 __all__ = ["damage_bytes", "damage_model"]
 
-_EXTREMES = (0, 1, -1, 2, 3, 7, 255, 2**16, 10**6, 10**9, 2**31 - 1, 2**31, -2**31, 2**40, 10**12, 2**63 - 1, -2**63)
+_EXTREMES = (0, 1, -1, 2, 3, 7, 255, 2**16, 10**6, 10**9, 2**31 - 1, 2**31, -2**31, 2**40, 10**12, 2**63 - 1,
+             -2**63)
 _REALS = (0.0, -0.0, 1.0, -1.0, 1e-45, 1e-38, 1e38, 3.4e38, -3.4e38, float("inf"), -float("inf"), float("nan"))
 _TEXTS = ("", "x", "SAME_UPPER", "VALID", "linear", "reflect", "Ünïcode \N{SNOWMAN}", "a/b", "y", "\x00", "9" * 40)
 _OPS = sorted({schema.name for schema in onnx.defs.get_all_schemas()})
@@ -130,7 +131,7 @@ def _more_or_fewer_inputs(model: onnx.ModelProto, rng: random.Random) -> None:
     if rng.randrange(2):
         node.input.append(rng.choice(_names(model)))
     else:
-        node.input.pop()
+        del node.input[rng.randrange(len(node.input))]
 
 
 def _more_or_fewer_outputs(model: onnx.ModelProto, rng: random.Random) -> None:
@@ -138,7 +139,7 @@ def _more_or_fewer_outputs(model: onnx.ModelProto, rng: random.Random) -> None:
     if rng.randrange(3):
         node.output.append(rng.choice(("more", "", rng.choice(_names(model)))))
     else:
-        node.output.pop()
+        del node.output[rng.randrange(len(node.output))]
 
 
 def _insert_node(model: onnx.ModelProto, rng: random.Random) -> None:
@@ -292,7 +293,8 @@ def _drop_constant(model: onnx.ModelProto, rng: random.Random) -> None:
     index = rng.randrange(len(model.graph.initializer))
     tensor = model.graph.initializer[index]
     if rng.randrange(2):
-        model.graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
+        model.graph.input.append(onnx.helper.make_tensor_value_info(
+            tensor.name, tensor.data_type, list(tensor.dims)))
     if rng.randrange(3):
         del model.graph.initializer[index]
 
@@ -367,7 +369,8 @@ def _rare(model: onnx.ModelProto, rng: random.Random) -> None:
 
 _CHANGES: tuple[Callable[[onnx.ModelProto, random.Random], None], ...] = (
     _attribute, _attribute, _bypass_node, _constant_elsewhere, _constant_type, _domain, _drop_constant, _drop_node,
-    _function, _insert_node, _insert_node, _more_or_fewer_inputs, _more_or_fewer_outputs, _new_attribute, _new_attribute,
+    _function, _insert_node, _insert_node, _more_or_fewer_inputs, _more_or_fewer_outputs, _new_attribute,
+    _new_attribute,
     _numbers, _numbers, _op_type, _op_type, _output, _rare, _rename, _repeat_node, _replace_constant,
     _replace_constant, _reshape_constant, _rewire, _rewire, _shape, _shape, _subgraph, _type, _versions,
 )

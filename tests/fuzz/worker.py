@@ -3,6 +3,7 @@
 As a command it reads paths, one a line, and answers each with a line of JSON.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -60,13 +61,16 @@ class Worker:
     def run(self, path: Path) -> Outcome:
         """Compile one file."""
         if self._process is None:
-            self._process = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                             stderr=subprocess.DEVNULL, text=True)
+            self._process = subprocess.Popen(
+                [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL, text=True)
             # Importing is not the file's fault: the worker says when it is ready.
             self._process.stdout.readline()
         process, start = self._process, time.monotonic()
-        process.stdin.write(f"{path}\n")
-        process.stdin.flush()
+        # One that has died meanwhile answers with nothing.
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(f"{path}\n")
+            process.stdin.flush()
         ready, _, _ = select.select([process.stdout], [], [], LIMIT_SECONDS)
         line = process.stdout.readline() if ready else ""
         seconds = time.monotonic() - start
