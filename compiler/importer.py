@@ -51,6 +51,9 @@ _ON_CONSTANTS = {
 
 _CHANNEL_AFFINE = {"Add", "BatchNormalization", "Div", "Mul", "Sub"}
 
+#: Operators that take codes as they are.
+_ON_CODES = {"Concat", "MaxPool"}
+
 _PRODUCTS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
 
 _REALS = (np.int32, np.float16, np.float32)
@@ -131,6 +134,8 @@ class _Importer:
         """State of the output of ``node``, or a list of those of all outputs, if an array may compute it."""
         if node.declined:
             raise CompileError(node.declined)
+        if node.op in _ON_CODES:
+            inputs = [self._entered(name, state) for name, state in zip(node.inputs, inputs, strict=True)]
         match node.op, inputs:
             case "Constant", _ if node.attributes:
                 return np.asarray(next(iter(node.attributes.values())))
@@ -268,6 +273,16 @@ class _Importer:
                     self._enter(state, name, node.name, value, exact=True)
                 return _codes(name, value, real=True)
         raise CompileError(reason(node, [state]))
+
+    def _entered(self, name: str, state: State) -> State:
+        """A tensor of the host that holds codes already, as codes of no known meaning."""
+        if not isinstance(state, Real) or state.dtype not in (np.int8, np.uint8):
+            return state
+        unsigned = state.dtype == np.uint8
+        value = Value(shape=(), zero_point=-128 * unsigned, unsigned=unsigned)
+        if f"{name}/codes" not in self.graph.values:
+            self._enter(state, f"{name}/codes", name, value, exact=True)
+        return _codes(f"{name}/codes", value, real=False)
 
     def _enter(self, state: Real, name: str, source: str, value: Value, *, exact: bool) -> None:
         """Quantize a tensor of the host, and bring the codes into the layout that the model wants."""

@@ -31,6 +31,8 @@ def fold_constants(node: Node, opset: int, inputs: Sequence[np.ndarray | None]) 
     """First output of a node all of whose inputs are constants."""
     if node.op == "ConstantOfShape":
         # The only operator here whose result may be much larger than what it reads; and a quick one.
+        if np.asarray(inputs[0]).dtype.kind not in "iu":
+            raise CompileError("makes a constant whose shape is not of integers")
         shape = [int(size) for size in np.asarray(inputs[0]).reshape(-1)]
         if min(shape, default=1) < 0 or prod(shape) > _MOST_MADE:
             raise CompileError(f"makes a constant of the shape {shape}; supported: {_MOST_MADE} elements")
@@ -146,8 +148,9 @@ def _check_sizes(model: onnx.ModelProto, known_elements: int) -> None:
         if node.op_type == "OneHot":
             # Inference does not know the one size that a number of the model gives.
             depth = [numpy_helper.to_array(tensor) for tensor in graph.initializer if tensor.name == node.input[1]]
-            known[node.output[0]] = [*known.get(node.input[0], ()),
-                                     *(int(size) for array in depth for size in array.flat)]
+            known[node.output[0]] = [*known.get(node.input[0], ()), *(
+                int(size) for array in depth if array.dtype.kind in "iuf"
+                for size in array.flat if np.isfinite(size))]
     for shape in known.values():
         if prod(shape) > max(_MOST_MADE, known_elements):
             raise CompileError(f"makes a tensor of the shape {shape}; supported: {_MOST_MADE} elements")

@@ -66,6 +66,8 @@ def spatial_axes(node: Node, axes: list[int] | None, rank: int) -> list[int]:
     CompileError
         If they are others than those of positions.
     """
+    if not all(isinstance(axis, int) for axis in axes or ()):
+        raise CompileError(f"axes = {axes}; supported: integers")
     given = None if axes is None else sorted(int(axis) % (rank + 1) for axis in axes)
     if node.integer("noop_with_empty_axes", 0) and not given:
         return []
