@@ -118,7 +118,8 @@ class Device:
         InputError
             If a shape or an input's name is not the model's.
         """
-        codes = _codes(program, x)
+        real = prepare(program, _batches(program, x))
+        codes = _codes(program, real)
         total = len(next(iter(codes.values())))
         self.load(program)
         columns = program.config.columns
@@ -137,8 +138,8 @@ class Device:
                     parts[port.name].append(self.read_value(program, port.value, column))
             if progress is not None:
                 progress(first + count, total)
-        return finish(program, {port.name: dequantize(port, np.stack(parts[port.name]))
-                                for port in program.outputs})
+        results = {port.name: dequantize(port, np.stack(parts[port.name])) for port in program.outputs}
+        return finish(program, {**real, **results})
 
     def step(self, program: Program, x: np.ndarray | Mapping[str, np.ndarray],
              ) -> Iterator[LayerInfo]:
@@ -146,7 +147,7 @@ class Device:
 
         Yields each layer once its output is in memory.
         """
-        codes = _codes(program, x)
+        codes = _codes(program, prepare(program, _batches(program, x)))
         stepped = program.stepped()
         self.load(stepped)
         for port in program.inputs:
@@ -209,9 +210,8 @@ class Device:
         self._client.write(Space.GRANT, 0, 0, np.array([[count & 255, count >> 8]], np.uint8))
 
 
-def _codes(program: Program, x: np.ndarray | Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _codes(program: Program, real: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Codes of a batch, by the value that they are of."""
-    real = prepare(program, _batches(program, x))
     return {port.value: quantize(port, real[port.name]) for port in program.inputs}
 
 

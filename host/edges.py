@@ -12,15 +12,12 @@ __all__ = ["dequantize", "finish", "prepare", "quantize"]
 
 
 def prepare(program: Program, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Real tensors that the ports of the inputs read, of a batch of what the user gives: [N, ...] each."""
-    if not program.before:
-        return dict(feeds)
-    wanted = {port.name for port in program.inputs}
-    return {name: batch for name, batch in _computed(program.before, feeds).items() if name in wanted}
+    """Tensors before the device runs, of a batch of what the user gives: [N, ...] each."""
+    return _computed(program.before, feeds) if program.before else dict(feeds)
 
 
 def finish(program: Program, real: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What the user gets, of a batch of what the ports of the outputs have made."""
+    """What the user gets, of a batch of all tensors before the device ran and of its outputs."""
     made = _computed(program.after, real) if program.after else dict(real)
     return {name: made[name] for name in program.results}
 

@@ -83,3 +83,23 @@ def test_host_work_is_said_in_the_report(model):
     assert any("move its elements" in line for line in host)
     computed = [line.split("(")[1].split(")")[0] for line in host if line.startswith("compute")]
     assert computed == ["Softmax", "ArgMax"]
+
+
+def test_outputs_that_the_host_makes_alone():
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        g (float[N,4] x) => (float[N,4] y, float[N,4] z, float[N,4] w) <float s = {0.1}, int8 z0 = {3}> {
+            q = QuantizeLinear(x, s, z0)
+            d = DequantizeLinear(q, s, z0)
+            r = Relu(d)
+            p = QuantizeLinear(r, s, z0)
+            y = DequantizeLinear(p, s, z0)
+            z = Sin(x)
+            w = Mul(y, z) }""")
+    program = almac.compile(model, target="sim-8x8x1")
+    x = np.random.default_rng(0).normal(0, 5, (3, 4)).astype(np.float32)
+    with almac.open_device("sim", program, timeout=600) as device:
+        outputs = device.run(program, x)
+    golden = almac.golden(model, x)
+    assert {name: values.tolist() for name, values in outputs.items()} == {
+        name: values.tolist() for name, values in golden.items()}
+    np.testing.assert_allclose(golden["z"], np.sin(x), rtol=1e-6)

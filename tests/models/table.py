@@ -1,8 +1,8 @@
 """What becomes of real files: ``python tests/models/table.py FOLDER|FILE... [--output docs/models.md]``.
 
 Every ONNX file is imported, compared with onnxruntime tensor by tensor, and compiled for the first of a few targets
-that takes it, in a process of its own. A float model is quantized with random samples first: that shows its operators
-and shapes, not its accuracy. Writes a Markdown table, and everything that was refused below it.
+that takes it, in a process of its own. A float model is quantized with random samples first: that shows its
+operators and shapes, not its accuracy. Writes a Markdown table, and everything that was refused below it.
 """
 
 import argparse
@@ -151,8 +151,9 @@ def samples(proto, count):
 
 def markdown(results):
     """The table, and the refusals."""
-    lines = ["| file | | quantized, s | imported, s | equal to onnxruntime | target | compiled, s | cycles | "
-             "utilisation | on the host | peak, MB |", "|---|---|---|---|---|---|---|---|---|---|---|"]
+    head = ("file", "", "quantized, s", "imported, s", "equal to onnxruntime", "target", "compiled, s", "cycles",
+            "utilisation", "on the host", "peak, MB")
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for result in sorted(results, key=lambda item: item["name"]):
         def shown(key, form=".2f", result=result):
             return "" if result.get(key) is None else format(result[key], form)

@@ -400,7 +400,8 @@ def test_output_that_is_an_input(refusal):
 def test_real_numbers_where_integers_belong(outcome, number):
     for nodes in ("a = ReduceMean(d, n1)", "c = ConstantOfShape(n1) a = Add(d, c)", "a = OneHot(d, n1, n2)",
                   "a = Reshape(d, n2)", "a = Slice(d, n1, n1)", "a = Pad(d, n2)", "a = Split(d, n1)",
-                  "a = Tile(d, n2)", "a = Squeeze(d, n1)", "a = Gather(d, n1)", "a, b = TopK(d, n1)", "a = Expand(d, n2)"):
+                  "a = Tile(d, n2)", "a = Squeeze(d, n1)", "a = Gather(d, n1)", "a, b = TopK(d, n1)",
+                  "a = Expand(d, n2)"):
         outcome(net(nodes, n1=np.array([number]), n2=np.array([1, number])))
 
 
