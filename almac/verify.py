@@ -67,7 +67,8 @@ def verify(build, model, x, level, *, device=None, progress=lambda done, total: 
         Told how many images of how many are done.
     """
     result = replace(verify_golden(build.graph, model, x), level=level)
-    if result.first_difference or level == "golden":
+    # Without a layer the golden model is all that there is.
+    if result.first_difference or level == "golden" or not build.program.layers:
         return result
 
     count = result.images

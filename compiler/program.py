@@ -185,7 +185,7 @@ class Program:
     @property
     def utilisation(self) -> float:
         """Share of the array's multiply-accumulates that a full run uses."""
-        return self.macs / (self.cycles * self.config.lanes * self.config.rows)
+        return self.macs / (max(self.cycles, 1) * self.config.lanes * self.config.rows)
 
     @property
     def input_bytes(self) -> int:
