@@ -22,6 +22,13 @@ _MOST_MADE = 1 << 25
 #: Newest format of files whose operators are of opset 24 and below.
 _IR_VERSION = 10
 
+#: Operators whose meaning has not changed from the oldest opset that is read to the newest.
+_ALWAYS_THE_SAME = {
+    "Abs", "Add", "Cast", "Concat", "Conv", "Div", "Erf", "Exp", "Flatten", "Floor", "Identity", "LRN", "LeakyRelu",
+    "Log", "MatMul", "Mul", "Neg", "Relu", "Reshape", "Sigmoid", "Sqrt", "Sub", "Tanh", "Transpose",
+}
+_USUAL_OPSET = 21
+
 _ERRORS: Any = (
     AssertionError, AttributeError, LookupError, MemoryError, NotImplementedError, OverflowError, RuntimeError,
     TypeError, ValueError, ZeroDivisionError, onnx.checker.ValidationError)
@@ -77,8 +84,11 @@ def node_model(nodes: Sequence[onnx.NodeProto], opset: int, inputs: Mapping[str,
                constants: Mapping[str, np.ndarray], output: str) -> bytes:
     """ONNX model of ``nodes``, with one output.
 
-    Its tensors are numbered: models that differ in nothing but names are the same bytes.
+    Its tensors are numbered, and operators that mean the same in every opset are those of one: models that differ
+    in nothing but names and opset are the same bytes.
     """
+    if all(node.op_type in _ALWAYS_THE_SAME for node in nodes):
+        opset = _USUAL_OPSET
     made = [name for node in nodes for name in node.output if name]
     names = {name: f"{kind}{k}" for kind, group in (("input", inputs), ("constant", constants), ("made", made))
              for k, name in enumerate(group)}

@@ -7,6 +7,7 @@ operators and shapes, not its accuracy. Writes a Markdown table, and everything 
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -149,11 +150,22 @@ def samples(proto, count):
     return batches
 
 
+_PREFACE = f"""# What becomes of real files
+
+Made by `.venv/bin/python tests/models/table.py FOLDER... --output docs/models.md`; each file in a process of its own.
+Seconds and memory are *measured* on a machine of {os.cpu_count()} shared cores. Cycles and utilisation are *predicted*,
+by the model that the RTL in simulation meets. The target is the first of {", ".join(TARGETS)} that takes the model.
+Equal to onnxruntime: every tensor that the model names, on random input; *near-ties* are elements one code off where
+float32 cannot tell. Float models are quantized to INT8 with two random samples first: that shows operators and
+shapes, not accuracy. The light_ models are those of the onnx package, real architectures with constant weights.
+""".splitlines()
+
+
 def markdown(results):
     """The table, and the refusals."""
     head = ("file", "", "quantized, s", "imported, s", "equal to onnxruntime", "target", "compiled, s", "cycles",
             "utilisation", "on the host", "peak, MB")
-    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    lines = [*_PREFACE, "| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for result in sorted(results, key=lambda item: item["name"]):
         def shown(key, form=".2f", result=result):
             return "" if result.get(key) is None else format(result[key], form)
