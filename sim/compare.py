@@ -181,7 +181,8 @@ def _bound(graph, op, known, slack, got, want):
             return _near_tie(exact, abs(exact) + 1, _FUNCTION_ROUNDINGS)
         case Dequantize() if slack.get(op.inputs[0]) is not None:
             error = slack[op.inputs[0]]
-            error = error if op.exact else error * _channels(op.scale, error)
+            # Real numbers a code apart: each is rounded to float32, by at most half a unit of 256 codes.
+            error = error if op.exact else error * _channels(op.scale, error) * (1 + 256 * _EPSILON)
             return (error if op.move is None else Index(op.move.index).apply(error)).reshape(got.shape)
         case Dequantize() if graph.values[op.inputs[0]].kind == "acc":
             total, terms = _magnitude(graph.producer(op.inputs[0]), known, known[op.inputs[0]])
