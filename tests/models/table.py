@@ -152,8 +152,8 @@ def samples(proto, count):
 
 _PREFACE = f"""# What becomes of real files
 
-Made by `.venv/bin/python tests/models/table.py FOLDER... --output docs/models.md`; each file in a process of its own.
-Seconds and memory are *measured*, on {os.cpu_count()} shared cores. Cycles and utilisation are
+Made by `.venv/bin/python tests/models/table.py FOLDER... --output docs/models.md`, each file in a process of its
+own. Seconds and memory are *measured*, on {os.cpu_count()} shared cores. Cycles and utilisation are
 *predicted*, by the model that the RTL in simulation meets, for the first of {", ".join(TARGETS)}
 that takes the model. Equal to onnxruntime: every tensor that the model names, on random input; *near-ties* are
 elements one code off where float32 cannot tell. Float models are quantized to INT8 with two random samples first:
