@@ -3,19 +3,9 @@
 from dataclasses import dataclass
 
 from almac.compiler.graph import Dequantize, Graph, Host, Op, Quantize
-from almac.compiler.messages import FUNCTIONS
-from almac.compiler.moves import MOVES
+from almac.compiler.operators import HOST_WORK, MOVES
 
-__all__ = ["EMPTY", "HOST_WORK", "Edges", "edges_of", "where"]
-
-#: What the host may compute beside the array. Convolutions and matrix products are not among them: a network
-#: whose work the host would do is not compiled in silence.
-HOST_WORK = {
-    *FUNCTIONS, *MOVES, "And", "ArgMax", "ArgMin", "BatchNormalization", "BipolarQuant", "Cast", "Concat",
-    "Dropout", "Equal", "Greater", "GreaterOrEqual", "Hardmax", "Identity", "LRN", "Less", "LessOrEqual",
-    "LogSoftmax", "LpNormalization", "NonMaxSuppression", "Not", "Or", "QuantizeLinear", "ReduceL2", "ReduceMax",
-    "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "Shape", "Softmax", "Sum", "TopK", "Where",
-}
+__all__ = ["EMPTY", "Edges", "edges_of", "where"]
 
 #: Not named behind a node that is: they would do behind one that is quantized.
 _QUIET = {"Add", "BatchNormalization", "Cast", "Clip", "Concat", "DequantizeLinear", "Div", "Dropout", "Identity",

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 
 from almac.compiler.graph import Add, CompileError, Mul, Value
-from almac.compiler.messages import FUNCTIONS, reason
+from almac.compiler.messages import reason
 from almac.compiler.onnx_model import Model, Node
 from almac.compiler.onnx_run import run_functions
+from almac.compiler.operators import FUNCTIONS
 from almac.compiler.scales import code_of, fixed_point
 from almac.compiler.states import Chain, Codes, Product, State, Sum
 

@@ -4,8 +4,8 @@ import numpy as np
 
 from almac.compiler.float_model import FloatModel
 from almac.compiler.graph import CompileError
-from almac.compiler.moves import MOVES
 from almac.compiler.onnx_model import Node
+from almac.compiler.operators import MOVES
 
 __all__ = ["AVERAGES", "LINEAR", "PASS", "constant_width", "has_weights", "is_layout", "is_spatial"]
 

@@ -20,10 +20,10 @@ from almac.compiler.graph import CompileError, Graph, Quantize, Table, Value
 from almac.compiler.host_work import HostWork
 from almac.compiler.layouts import concatenated, moved, pair, rearranged
 from almac.compiler.linear import Linear, convolution, identity, matrix_product, transposed_convolution
-from almac.compiler.messages import FUNCTIONS, invalid, reason, shape_text
-from almac.compiler.moves import MOVES
+from almac.compiler.messages import invalid, reason, shape_text
 from almac.compiler.onnx_model import Model, Node, Source, load
 from almac.compiler.onnx_run import fold_constants
+from almac.compiler.operators import FUNCTIONS, MOVES
 from almac.compiler.pooling import AVERAGES, MAXIMA, average, drops_columns, maximum
 from almac.compiler.quantizers import parameters
 from almac.compiler.states import (

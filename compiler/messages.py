@@ -3,17 +3,10 @@
 from almac.compiler.graph import CompileError
 from almac.compiler.linear import Linear
 from almac.compiler.onnx_model import Node
+from almac.compiler.operators import FUNCTIONS
 from almac.compiler.states import Chain, Codes, Real, State, Sum
 
-__all__ = ["FUNCTIONS", "GENERIC", "invalid", "reason", "shape_text"]
-
-#: Operators of one tensor, element by element; with constants of one number, the binary ones too.
-FUNCTIONS = {
-    "Abs", "Acos", "Acosh", "Add", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Celu", "Clip", "Cos", "Cosh", "Div",
-    "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Log", "Max", "Min", "Mish",
-    "Mul", "Neg", "PRelu", "Pow", "Reciprocal", "Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin",
-    "Sinh", "Softplus", "Softsign", "Sqrt", "Sub", "Tan", "Tanh", "ThresholdedRelu",
-}
+__all__ = ["GENERIC", "invalid", "reason", "shape_text"]
 
 #: Where nothing better is known.
 GENERIC = "not supported; replace it by supported operators, or cut the model before it"

@@ -12,10 +12,7 @@ from almac.compiler.onnx_model import Node
 from almac.compiler.onnx_run import node_model, run_model
 from almac.compiler.states import State
 
-__all__ = ["MOST_MOVED", "MOVES", "broadcast", "moves_of"]
-
-MOVES = {"DepthToSpace", "Expand", "Flatten", "Gather", "Pad", "Reshape", "Resize", "Slice", "SpaceToDepth",
-         "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Upsample"}
+__all__ = ["MOST_MOVED", "broadcast", "moves_of"]
 
 #: Inputs that hold a shape, whose first size may be that of the model's own batch.
 _SHAPES = {"Expand": 1, "Reshape": 1, "Resize": 3}

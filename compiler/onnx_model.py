@@ -20,6 +20,7 @@ from onnx import numpy_helper
 from onnx_ir.passes import common
 
 from almac.compiler.graph import CompileError
+from almac.compiler.operators import INFERRED
 from almac.compiler.spellings.canonical import canonical
 
 __all__ = ["MOST_ELEMENTS", "Model", "Node", "Source", "TensorInfo", "load", "load_proto", "save_proto"]
@@ -170,8 +171,17 @@ def _infer_shapes(model: onnx_ir.Model) -> None:
     """Shapes of inner tensors, where they are known.
 
     The library dies of a Slice of a size below zero, which damaged pads and scales make; so each is hidden from it
-    until the shape that it reads is known.
+    until the shape that it reads is known. Operators that are seldom seen are hidden altogether.
     """
+    others = [(node, node.op_type) for node in model.graph if node.op_type not in INFERRED and not node.domain]
+    for node, op in others:
+        node.op_type = f"Hidden{op}"
+    _infer_slices(model)
+    for node, op in others:
+        node.op_type = op
+
+
+def _infer_slices(model: onnx_ir.Model) -> None:
     hidden = [node for node in model.graph if node.op_type == "Slice" and node.domain == ""]
     for _ in range(_MOST_SLICES):
         for node in hidden:

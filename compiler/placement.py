@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 from almac.compiler.float_model import FloatModel
 from almac.compiler.float_nodes import AVERAGES, LINEAR, PASS, constant_width, has_weights, is_layout, is_spatial
-from almac.compiler.messages import FUNCTIONS
 from almac.compiler.onnx_model import Node
+from almac.compiler.operators import FUNCTIONS
 
 __all__ = ["Edge", "Placement", "place"]
 

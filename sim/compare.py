@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from almac.compiler.edges import HOST_WORK
 from almac.compiler.graph import (
     Add,
     ChannelTable,
@@ -26,6 +25,7 @@ from almac.compiler.graph import (
     SumPool,
     Table,
 )
+from almac.compiler.operators import HOST_WORK
 from almac.sim.convolve import convolve
 from almac.sim.golden import apply, folded
 from almac.sim.oracle import oracle_tensors

@@ -55,6 +55,9 @@ def fold_limits(graph: Graph) -> Graph:
 
 _CODES = (-128, 127)
 
+#: Distance from a tie, in steps of the output, that float32 arithmetic may get wrong.
+_NEAR = 1e-4
+
 
 def _range(op: Op, inputs: list[tuple[int, int]]) -> tuple[int, int]:
     """Least and greatest code that the op makes, as far as is known."""
@@ -84,6 +87,9 @@ def _merged(first: Op, op: Table, limits: tuple[int, int] | None) -> Op | None:
 
 
 def _limits(op: Table) -> tuple[int, int] | None:
-    """Bounds, if the table does nothing but limit."""
+    """Bounds, if the table does nothing but limit, and no result is so near to a tie that others round it otherwise."""
+    steps = np.array(op.steps)
+    if (np.abs(np.abs(steps - np.floor(steps)) - 0.5) < _NEAR).any():
+        return None
     low, high = min(op.table), max(op.table)
     return (low, high) if op.table == tuple(min(max(code, low), high) for code in range(-128, 128)) else None

@@ -166,7 +166,7 @@ def markdown(results):
     """The table, and the refusals."""
     head = ("file", "", "quantized, s", "imported, s", "equal to onnxruntime", "target", "compiled, s", "cycles",
             "utilisation", "on the host", "peak, MB")
-    lines = [*_PREFACE, "| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    lines = [*_PREFACE, "", "| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for result in sorted(results, key=lambda item: item["name"]):
         def shown(key, form=".2f", result=result):
             return "" if result.get(key) is None else format(result[key], form)
