@@ -87,7 +87,7 @@ def _merged(first: Op, op: Table, limits: tuple[int, int] | None) -> Op | None:
 
 
 def _limits(op: Table) -> tuple[int, int] | None:
-    """Bounds, if the table does nothing but limit, and no result is so near to a tie that others round it otherwise."""
+    """Bounds, if the table does nothing but limit, and no result is so near to a tie that others round it up."""
     steps = np.array(op.steps)
     if (np.abs(np.abs(steps - np.floor(steps)) - 0.5) < _NEAR).any():
         return None
