@@ -190,12 +190,12 @@ def bipolar_of(linear: Linear, acc: str, common: dict[str, Any]) -> Requantize:
 
     ``2 * acc - 2 * threshold + 1`` is at least 1 from the threshold on, and at most -1 below it.
     """
+    if linear.counts is not None or linear.rounding or linear.low > -np.inf or linear.high < np.inf:
+        raise CompileError("takes the sign of what has been limited or rounded")
     known = np.zeros(len(linear.scale)) if linear.bias is None else linear.bias
     least = [_threshold(float(bias), float(scale)) for bias, scale in zip(known, linear.scale, strict=True)]
     threshold = np.array(least, np.int64) - linear.constant
     count = len(linear.scale)
-    if linear.counts is not None or linear.rounding or linear.low > -np.inf or linear.high < np.inf:
-        raise CompileError("takes the sign of what has been limited or rounded")
     return Requantize(inputs=(acc,), multiplier=np.full(count, 2, np.int64), offset=1 - 2 * threshold,
                       shift=np.zeros(count, np.int64), low=-1, high=1, **common)
 

@@ -48,6 +48,10 @@ class Linear:
     counts: np.ndarray | None = None
     rounding: str = ""
 
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.scale).all() and (self.bias is None or np.isfinite(self.bias).all())):
+            raise CompileError("its scales or biases multiply to what is not finite; quantize with other scales")
+
     def with_bias(self, bias: State) -> "Linear":
         """Add a bias: integers of this scale stay integers, everything else is real."""
         self._require_open()

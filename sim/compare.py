@@ -172,8 +172,15 @@ def _bound(graph, op, known, slack, got, want):
             # It limits codes: what is a code off before is at most that behind.
             return slack.get(op.inputs[0])
         case Table():
-            exact = np.array(op.steps)[known[op.inputs[0]].astype(np.int16) + 128]
-            return _near_tie(exact, abs(exact) + 1, _FUNCTION_ROUNDINGS)
+            at = known[op.inputs[0]].astype(np.int16) + 128
+            exact = np.array(op.steps)[at]
+            bound = _near_tie(exact, abs(exact) + 1, _FUNCTION_ROUNDINGS)
+            if slack.get(op.inputs[0]) is None:
+                return bound
+            # Of a code that may be the next one, it may be what the table says of that.
+            table = np.array(op.table)
+            others = [table[np.clip(at + step, 0, 255)] for step in (-1, 1)]
+            return bound + slack[op.inputs[0]] * np.abs(np.array(others) - table[at]).max(axis=0)
         case ChannelTable():
             codes = known[op.inputs[0]].astype(np.int16) + 128
             channel = np.arange(len(op.steps)).reshape(1, -1, *(1,) * (codes.ndim - 2))

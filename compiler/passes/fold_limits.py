@@ -79,7 +79,7 @@ def _merged(first: Op, op: Table, limits: tuple[int, int] | None) -> Op | None:
         case Requantize() | Add() | Mul() | Quantize(exact=False) if limits is not None:
             low, high = (int(np.clip(limit, *limits)) for limit in (first.low, first.high))
             return replace(first, output=op.output, low=low, high=high)
-        case Table(table=table):
+        case Table(table=table) if _is_sure(first):
             steps = tuple(op.steps[code + 128] for code in table) if op.steps else ()
             return replace(op, inputs=first.inputs, table=tuple(op.table[code + 128] for code in table),
                            steps=first.steps if limits is not None else steps)
@@ -87,9 +87,17 @@ def _merged(first: Op, op: Table, limits: tuple[int, int] | None) -> Op | None:
 
 
 def _limits(op: Table) -> tuple[int, int] | None:
-    """Bounds, if the table does nothing but limit, and no result is so near to a tie that others round it up."""
-    steps = np.array(op.steps)
-    if (np.abs(np.abs(steps - np.floor(steps)) - 0.5) < _NEAR).any():
+    """Bounds, if the table does nothing but limit."""
+    if not _is_sure(op):
         return None
     low, high = min(op.table), max(op.table)
     return (low, high) if op.table == tuple(min(max(code, low), high) for code in range(-128, 128)) else None
+
+
+def _is_sure(op: Table) -> bool:
+    """Whether no result is so near to a tie that float32 arithmetic may round it otherwise.
+
+    What such a code becomes further on could not be told from an error.
+    """
+    steps = np.array(op.steps)
+    return not (np.abs(np.abs(steps - np.floor(steps)) - 0.5) < _NEAR).any()

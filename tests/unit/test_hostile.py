@@ -431,6 +431,22 @@ def test_scales(outcome, scale):
     outcome(net("a = BatchNormalization(d, g, row, row, row)", g=np.full(4, scale, np.float32)))
 
 
+def test_scales_whose_product_is_not_finite(refusal):
+    for nodes in ("a = Conv(d, u)", "b = Conv(d, v) a = Mul(b, r)",
+                  "b = Conv(d, v, row) c = Mul(b, h) a = Mul(c, h)"):
+        assert "multiply to what is not finite" in refusal(net(
+            f"u = DequantizeLinear(w, r) {nodes}", s=np.float32(3e38), r=np.float32(3e38), h=np.float64(1e200)))
+    # QONNX: a sign, whose threshold is a quotient.
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 21, "qonnx.custom_op.general" : 1]>
+        g (float[N,4,4,4] x) => (float y)
+        <float s = {3e38}, float nil = {0}, float bits = {4}, float[4,4,1,1] f = {ONES}> {
+        q = qonnx.custom_op.general.Quant <signed = 1, narrow = 0, rounding_mode = "ROUND"> (x, s, nil, bits)
+        v = qonnx.custom_op.general.Quant <signed = 1, narrow = 1, rounding_mode = "ROUND"> (f, s, nil, bits)
+        a = Conv(q, v)
+        y = qonnx.custom_op.general.BipolarQuant(a, s) }""".replace("ONES", ",".join("1" * 16)))
+    assert "multiply to what is not finite" in refusal(model)
+
+
 @pytest.mark.parametrize("scale", [
     np.ones(0, np.float32), np.ones(3, np.float32), np.ones((4, 4), np.float32),
     np.ones((1, 1, 1, 1, 1), np.float32), np.ones(4, np.int64), np.ones(4, bool), np.ones(4, np.complex64),
