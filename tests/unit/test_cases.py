@@ -61,14 +61,14 @@ def test_u01_every_unsupported_node_is_named(parse):
 
 
 def test_u01_nodes_behind_the_next_quantizer_are_named_too(parse):
-    model = parse("""g (float[1,4] x) => (float[1,4] y) <float s = {1}, int8 z = {0}> {
+    model = parse("""g (float[1,4] x) => (float[1,4] y) <float s = {1}, int8 z = {0}, int32 k = {1}> {
         q = QuantizeLinear(x, s, z)
         d = DequantizeLinear(q, s, z)
-        a = CumSum(d, z)
+        a = CumSum(d, k)
         b = Relu(a)
         r = QuantizeLinear(b, s, z)
         e = DequantizeLinear(r, s, z)
-        y = CumSum(e, z) }""")
+        y = CumSum(e, k) }""")
     with pytest.raises(CompileError, match=r"^2 nodes are not supported:\n.*\(CumSum.*\n.*\(CumSum") as error:
         compile_model(model)
     assert "Relu" not in str(error.value)
